@@ -50,7 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--peers", action="store_true", help="compare with QuantEcon and xlogit")
     parser.add_argument("--quick", action="store_true", help="small sizes: does everything run?")
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
-    parser.add_argument("--page", type=Path, help="a Markdown file for the tables")
+    page = "a Markdown file for the agents; all figures go beside it"
+    parser.add_argument("--page", type=Path, help=page)
     given = parser.parse_args(arguments)
     for name in given.families:
         if name not in FAMILIES:
@@ -59,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         # BLAS and numba read their number of threads when they are loaded.
         words = [sys.executable, "-m", "benchmarks", *(arguments or sys.argv[1:])]
         os.execve(sys.executable, words, os.environ | dict.fromkeys(ONE_THREAD, "1"))
-    from benchmarks.report import format_line, format_markdown, write_json
+    from benchmarks.report import format_agents, format_line, write_csv, write_json
     from benchmarks.timing import Measurement
 
     lines = []
@@ -70,7 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
         write_json(given.out, lines)
     if given.page:
         figures = [line for line in lines if isinstance(line, Measurement)]
-        given.page.write_text(format_markdown(figures), encoding="utf-8")
+        given.page.write_text(format_agents(figures), encoding="utf-8")
+        write_csv(given.page.with_suffix(".csv"), figures)
     return 0
 
 

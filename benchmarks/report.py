@@ -1,7 +1,8 @@
-"""Figures as a line on the terminal, as JSON and as the tables of the performance page."""
+"""Figures as a line on the terminal, as JSON, as CSV and as a table of a page."""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import platform
@@ -69,9 +70,8 @@ def read_json(path: Path) -> tuple[dict[str, Any], list[Measurement]]:
         ) from error
 
 
-def format_markdown(lines: Iterable[Measurement]) -> str:
-    """Return the tables of the performance page: all figures, then one row for each agent."""
-    rows = ["| what | case | measured | ratio | to |", "|---|---|---:|---:|---|"]
+def format_agents(lines: Iterable[Measurement]) -> str:
+    """Return the table of the performance page: microseconds of an episode, a row an agent."""
     by_agent: dict[str, dict[str, str]] = {}
     growth = "after 5,000 episodes, relative to 200"
     for line in lines:
@@ -80,17 +80,21 @@ def format_markdown(lines: Iterable[Measurement]) -> str:
             by_agent.setdefault(agent, {})[growth] = format_number(line.ratio)
         elif line.reference == SIMULATE_ALONE:
             by_agent.setdefault(agent, {})[where] = format_number(line.figure)
-        else:
-            rows.append(
-                f"| {line.family} | {line.case} | {format_number(line.figure)} {line.unit} "
-                f"| {format_number(line.ratio)} | {line.reference} |"
-            )
-    if by_agent:
-        columns = list(dict.fromkeys(column for row in by_agent.values() for column in row))
-        rows += ["", "Microseconds an episode, everything included:", ""]
-        rows += [f"| agent | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
-        rows += [
-            f"| {agent} | {' | '.join(row.get(column, '') for column in columns)} |"
-            for agent, row in by_agent.items()
-        ]
+    columns = list(dict.fromkeys(column for row in by_agent.values() for column in row))
+    rows = [f"| agent | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
+    rows += [
+        f"| {agent} | {' | '.join(row.get(column, '') for column in columns)} |"
+        for agent, row in by_agent.items()
+    ]
     return "\n".join(rows) + "\n"
+
+
+def write_csv(path: Path, lines: Iterable[Measurement]) -> None:
+    """Write all figures into a file that spreadsheets read."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["what", "case", "measured", "unit", "ratio", "to"])
+        for line in lines:
+            ratio = "" if line.ratio is None else f"{line.ratio:.3g}"
+            figure = f"{line.figure:.4g}"
+            table.writerow([line.family, line.case, figure, line.unit, ratio, line.reference])

@@ -1,5 +1,6 @@
 """Sphinx: furo theme, myst markdown, docstrings of the public names."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -108,6 +109,34 @@ def visit_math_block(self, node):
     raise SkipNode
 
 
+ROLE = re.compile(r"\{([\w-]+)\}`(?:([^`<]*?)\s*<([^`>]*)>|([^`]*))`")
+
+
+def replace_roles(text: str) -> str:
+    """Return Markdown without roles, which only the site understands: plain words instead."""
+
+    def plain(match: re.Match) -> str:
+        role, title, _, target = match.groups()
+        if title:
+            return title
+        return f"the page *{Path(target).name.replace('-', ' ')}*" if role == "doc" else target
+
+    text = re.sub(r"\s*[^.]*\{nb-download\}`[^`]*`\.?", "", text)  # it has been downloaded
+    return ROLE.sub(plain, text)
+
+
+def write_plain_notebooks(app, exception):
+    """Replace the roles in the notebooks that readers download."""
+    for path in Path(app.outdir, "_downloads").glob("*/*.ipynb"):
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "markdown":
+                text = replace_roles("".join(cell["source"]))
+                cell["source"] = text.splitlines(keepends=True)
+        path.write_text(json.dumps(notebook, indent=1) + "\n", encoding="utf-8")
+
+
 def setup(app):
     app.connect("autodoc-process-docstring", escape_docstring, priority=400)  # before napoleon
+    app.connect("build-finished", write_plain_notebooks)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))

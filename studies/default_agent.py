@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from studies.figures import lost_figure
+from studies.figures import heat_figure, lost_figure
 from studies.measured import (
     Cell,
     Measured,
@@ -26,7 +26,6 @@ from studies.measured import (
 )
 from studies.problems import PROBLEMS, noisy
 from upriver import kernels
-from upriver.agents import rewards
 from upriver.agents.base import State
 from upriver.agents.ucrl_mnl_se import UCRLMNLSE
 from upriver.features import Features
@@ -65,19 +64,20 @@ def default_agent(measured: Sequence[Measured]) -> Page:
     envs = list(dict.fromkeys(env for env, _ in cells))
     plain = [c for c in cells.values() if not c.agent.endswith(TUNED)]
     parts = {
-        "choose": pivot(plain, lambda c: (c.env, c.agent), short_text, "problem"),
         "lost": pivot(plain, lambda c: (c.env, c.agent), lost_text, "problem"),
         "tuned": tuned_table(cells, envs),
         "bars": bars_table(bars(cells, envs)),
     }
     text = "".join(f"<!-- {name} -->\n\n{part}\n" for name, part in parts.items())
-    return f"{text}<!-- end -->\n\n{runs_text(list(cells.values()))}", {}
+    figure = heat_figure({(c.env, c.agent): c for c in plain})
+    text = f"{text}<!-- end -->\n\n{runs_text(list(cells.values()))}"
+    return text, {"default-agent": figure}
 
 
 def short_text(cell: Cell) -> str:
     """Episodes lost and, where there are any, the share of stuck runs."""
     digits = 2 if cell.lost < 9.995 else 0
-    stuck = f" ({100 * cell.stuck:.0f}%)" if cell.stuck else ""
+    stuck = f" ({100 * cell.stuck:.0f}%)" if cell.stuck > 0 else ""
     return f"{cell.lost:.{digits}f}{stuck}"
 
 
@@ -149,11 +149,11 @@ def bars_table(found: Sequence[Bar]) -> str:
 
 
 def default_agent_long(measured: Sequence[Measured]) -> Page:
-    """Whether a run is stuck or locked in after many episodes."""
+    """Whether a run is stuck after many episodes."""
     cells = [m.cell for m in measured]
     table = pivot(cells, lambda c: (f"{c.env}, {c.episodes:,} episodes", c.agent), lost_text,
                   "problem")  # fmt: skip
-    stuck = [f"{c.agent} on {c.env}" for c in cells if c.stuck and c.agent == SHARED]
+    stuck = [f"{c.agent} on {c.env}" for c in cells if c.stuck > 0 and c.agent == SHARED]
     promise = "Shared features: no run of 20 is stuck after 1,000 episodes"
     bar = Bar(promise, ", ".join(stuck) or "none is", not stuck)
     return f"{table}\n{bars_table([bar])}\n{runs_text(cells)}", {}
@@ -252,7 +252,7 @@ class Linear(UCRLMNLSE):
         )  # fmt: skip
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
-        reward = rewards.reward_upper_bound(self.task, state.rewards, self.own_errors)
+        reward = self.task.reward_rows
         # Q_h = r + P V + ||grad PV||_{A^-1}: `optimism.gradient` without its remainder.
         task = self.task
         arguments = ellipsoid_of(task, state.model), reward, 1.0, np.zeros(task.horizon)

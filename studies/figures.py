@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from studies.measured import Cell
+from upriver.display.figures import new_figure
 from upriver.results.plots import (
     DASHES,
     Band,
@@ -62,6 +64,35 @@ def lost_figure(
                 axes.set_ylabel(ylabel)
         same_limits(every)
         add_legend(figure, every, legend)
+    return figure
+
+
+def heat_figure(table: Mapping[tuple[str, str], Cell]) -> Figure:
+    """Episodes lost by problem and learner: the paler, the less. In brackets: stuck runs.
+
+    The colour is the logarithm of the loss beside that of the best learner of the same row, so
+    that rows can be compared although some problems are harder than others.
+    """
+    problems = list(dict.fromkeys(problem for problem, _ in table))
+    learners = list(dict.fromkeys(learner for _, learner in table))
+    lost = np.array([[table[p, x].lost for x in learners] for p in problems])
+    beside = np.log10(np.maximum(lost, FLOOR) / np.maximum(lost.min(axis=1), FLOOR)[:, None])
+    with figure_style():
+        figure, axes = new_figure(6.9, 0.6 + 0.24 * len(problems))
+        ax = axes[0, 0]
+        ax.imshow(beside, cmap="Blues", vmin=0.0, vmax=2.5, aspect="auto")
+        for (i, problem), (j, learner) in product(enumerate(problems), enumerate(learners)):
+            x, ink = lost[i, j], "white" if beside[i, j] > 1.5 else "#1a1a1a"
+            text = f"{x:.2f}" if x < 9.995 else f"{x:.0f}"
+            if (share := table[problem, learner].stuck) >= 0.005:
+                text += f"  ({100 * share:.0f}%)"
+            ax.annotate(text, (j, i), ha="center", va="center", fontsize=6.5, color=ink)
+        ax.set_xticks(range(len(learners)), [x.replace(" ", "\n", 1) for x in learners])
+        ax.set_yticks(range(len(problems)), problems)
+        ax.xaxis.tick_top()
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
+        ax.grid(visible=False)
     return figure
 
 

@@ -67,9 +67,9 @@ def measure(mdp: FiniteMDP, phi: Features, counts: Array, other: Array) -> dict[
     unseen = fit_counts(phi, other, 1.0, mdp.true_task)
     asked = {"": (model, plan), "other_": (unseen, plan), "clinicians_": (model, icu.clinicians())}
     for word, (by, policy) in asked.items():
-        said = policy_value(by, policy, start=start)
+        said = policy_value(by.at(start=start), policy)
         found |= {f"{word}low": said.low, f"{word}high": said.high}
-    careful = plan_from_model(model, "cautious", start=start)
+    careful = plan_from_model(model.at(start=start), "cautious")
     return found | {
         "cautious": start_value(mdp, evaluate(mdp, careful)),
         "promise": start_value(mdp, careful.v),

@@ -15,7 +15,7 @@ from upriver.results.statistics import (
     paired_difference,
     resample_positions,
     resampling_weights,
-    share_and_interval,
+    share_stuck,
 )
 from upriver.results.tables import format_setting, to_markdown
 
@@ -48,11 +48,6 @@ class Cell(NamedTuple):
     lost_low: float
     lost_high: float
     """95% intervals of the means."""
-    locked: float
-    """Share of the runs whose last tenth is worth under half of the optimum."""
-    locked_low: float
-    locked_high: float
-    """Its exact 95% interval."""
     stuck: float
     """Share of the runs that end clearly below the optimum and below the median run."""
     stuck_low: float
@@ -150,11 +145,10 @@ def cell_of(run: RunSpec, sample: Sample, given: Iterable[str]) -> Cell:
     share, lost = sample.value_shares(), sample.totals("episodes lost")
     numbers = ", ".join(f"{k} = {format_setting(run.numbers[k])}" for k in sorted(given))
     runs, episodes = sample.values.shape
-    ends = *share_and_interval(sample.locked_in()), *share_and_interval(sample.stuck())
     return Cell(
         run.env, run.label, run.support or "", run.features or "", run.reward or "", numbers,
         runs, episodes, float(share.mean()), *bootstrap_interval(share), float(lost.mean()),
-        *bootstrap_interval(lost), *ends,
+        *bootstrap_interval(lost), *share_stuck(sample),
     )  # fmt: skip
 
 
@@ -172,14 +166,13 @@ def pivot(
 
 
 def lost_text(cell: Cell) -> str:
-    """Episodes lost, and the shares of stuck and of locked-in runs where there are any."""
+    """Episodes lost, and the share of stuck runs where there are any."""
     digits = 2 if cell.lost_high < 1 else 1
     low, high = (f"{x:.{digits}f}" for x in (cell.lost_low, cell.lost_high))
     text = f"{cell.lost:.{digits}f} [{low}, {high}]"
-    shares = {"stuck": cell[-3:], "locked in": cell[-6:-3]}
-    for word, (share, least, most) in shares.items():
-        interval = f"{100 * share:.3g}% {word} [{100 * least:.1f}, {100 * most:.0f}]"
-        text += f" ({interval})" if share else ""
+    if cell.stuck > 0.0:  # false for nan
+        interval = f"[{100 * cell.stuck_low:.1f}, {100 * cell.stuck_high:.0f}]"
+        text += f" ({100 * cell.stuck:.3g}% stuck {interval})"
     return text
 
 

@@ -1,9 +1,12 @@
 """The documentation: examples print what is shown, links lead somewhere, nothing is missing."""
 
+import ast
+import doctest
 import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -58,6 +61,42 @@ def anchors_of(path):
 def test_examples_print_what_is_shown(path, tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     pages.run(path, tmp_path)
+
+
+def imported_packages(path):
+    """Return the packages that the code of a page imports, and its own files left out."""
+    found = set()
+    own = set(re.findall(r"%%writefile (\w+)\.py|:caption: (\w+)\.py", path.read_text()))
+    for block in pages.blocks(path.read_text()):
+        if block.kind not in ("python", "{code-cell}", "pycon"):
+            continue
+        source = block.body
+        if source.startswith("%%writefile") and not source.partition("\n")[0].endswith(".py"):
+            continue
+        if block.kind == "pycon":
+            source = "".join(e.source for e in doctest.DocTestParser().get_examples(source))
+        for node in ast.walk(ast.parse(re.sub(r"^%%.*\n", "", source))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add(node.module.partition(".")[0])
+    return found - set(sys.stdlib_module_names) - {name for pair in own for name in pair}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [ROOT / "README.md", *(p for p in PAGES if p.parent.name in ("start", "tutorials", "howto"))],
+    ids=name_of,
+)
+def test_pages_run_on_the_plain_installation(path):
+    """Imports are dependencies of the package; a page may announce `pip install NAME` itself.
+
+    `make release` runs the pages in an environment with the wheel alone.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    allowed = {re.split(r"[<>=]", name)[0] for name in project["dependencies"]} | {"upriver"}
+    allowed |= set(re.findall(r"`pip install ([\w-]+)`", path.read_text()))
+    assert imported_packages(path) <= allowed
 
 
 @pytest.mark.parametrize("path", WITH_EXAMPLES, ids=name_of)

@@ -5,6 +5,8 @@ Here their cells run as plain Python; the build of the site executes them in a J
 
 from __future__ import annotations
 
+import re
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +38,18 @@ def test_every_notebook_has_cells_and_a_download():
         text = path.read_text()
         assert text.count(CELL) > 4, path
         assert f"{{nb-download}}`{name}.ipynb`" in text, path
+
+
+@pytest.mark.parametrize("name", sorted(NOTEBOOKS))
+def test_downloaded_notebooks_have_no_roles(name, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "")  # conf.py extends it
+    text = NOTEBOOKS[name].read_text()
+    plain = runpy.run_path(str(DOCS / "conf.py"))["replace_roles"](text)
+    assert not re.findall(r"\{[\w-]+\}`", plain.replace("{code-cell}", ""))
+    for title, word in re.findall(
+        r"\{term\}`(?:([^`<]*) <)?([^`>]*)>?`", NOTEBOOKS[name].read_text()
+    ):
+        assert (title or word) in plain
 
 
 def test_a_cell_that_fails_is_seen(tmp_path):

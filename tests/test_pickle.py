@@ -103,14 +103,14 @@ def use_run(run: Any) -> Any:
 
 
 def use_model(model: Any) -> Any:
-    value = up.policy_value(model, np.zeros(cases.STATES, int), start="weir")
-    plan = up.plan_from_model(model, "cautious", start="weir")
+    value = up.policy_value(model.at(start="weir"), np.zeros(cases.STATES, int))
+    plan = up.plan_from_model(model.at(start="weir"), "cautious")
     return model.fitted.theta, value.value, value.standard_error, value.low, plan.v, plan.policy
 
 
 def use_clinic(model: Any) -> Any:
     at = model.at(age=0.5, horizon=3, reward=cases.clinic_reward)
-    value = up.policy_value(at, "behaviour", start="ill")
+    value = up.policy_value(at.at(start="ill"), "behaviour")
     return model.fitted.theta, model.fitted.standard_errors, value.value, value.low
 
 
@@ -138,7 +138,7 @@ def use_rewards(model: Any) -> Any:
 
 
 def log_value() -> Any:
-    return up.policy_value(cases.log_model("shared"), np.zeros(cases.STATES, int), start="weir")
+    return up.policy_value(cases.log_model("shared").at(start="weir"), np.zeros(cases.STATES, int))
 
 
 @cache

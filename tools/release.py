@@ -1,8 +1,9 @@
 """Build the release and try it as a user would: `make release`.
 
 It builds sdist and wheel into `dist`, checks what the wheel holds, and installs it outside of the
-checkout: first without the extra, where the README example, a fit of a data frame, `upriver run
-quick` and `upriver reproduce` run, and then with the extra `cluster`, where a sweep runs on Dask.
+checkout: first without the extra, where the README example, a fit of a data frame, the code of
+the pages, `upriver run quick` and `upriver reproduce` run, and then with the extra `cluster`, where
+a sweep runs on Dask.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tools.environment import ROOT, executables, python_of
 
 MOST_BYTES = 500_000
+PAGES = "start", "tutorials", "howto"
+"""Folders of pages whose code must run on what the wheel installs."""
 
 TRY_FRAMES = """
 import pandas as pd, upriver as up
@@ -27,6 +30,15 @@ log = pd.DataFrame({"state": ["a", "b"] * 50, "action": ["go", "stay"] * 50,
                     "next_state": ["b", "a", "a", "b"] * 25})
 print(up.fit_transitions("next_state", log).summary())
 """
+TRY_PAGE = """
+import sys, tempfile
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from tests import pages
+with tempfile.TemporaryDirectory() as folder:
+    pages.run(Path(sys.argv[2]), Path(folder))
+"""
+"""Run the examples of a page; the package is that of the environment, not that of the checkout."""
 TRY_CLUSTER = """
 import subprocess, sys
 from distributed import LocalCluster
@@ -86,6 +98,9 @@ def main() -> None:
         upriver = executables(outside / "core") / "upriver"
         run([python, "-c", example], outside)
         run([python, "-c", TRY_FRAMES], outside)
+        for page in sorted(page for part in PAGES for page in (ROOT / "docs" / part).glob("*.md")):
+            if not re.search(r"`pip install [\w-]+`", page.read_text(encoding="utf-8")):
+                run([python, "-c", TRY_PAGE, ROOT, page], outside)
         run([upriver, "run", "quick", "--out", "quick"], outside)
         run([upriver, "reproduce", "--out", "paper"], outside)
         python = install(wheel, outside / "cluster", "cluster")

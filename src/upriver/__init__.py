@@ -16,6 +16,7 @@ HOMES = {
     "play.policy": ("Policy", "load_policy"),
     "play.rollouts": ("Rollouts", "rollouts"),
     "play.run": ("Run",),
+    "play.animation": ("animate",),
     "play.simulate": ("simulate",),
     "play.blackbox": ("LearningRun", "learn"),
     "play.checkpoints": ("load_agent", "save_agent"),
@@ -57,4 +58,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])

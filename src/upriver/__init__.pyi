@@ -31,6 +31,7 @@ from upriver.planning import evaluate as evaluate
 from upriver.planning import optimism as optimism
 from upriver.planning import solve as solve
 from upriver.planning.rollouts import rollout_policy as rollout_policy
+from upriver.play.animation import animate as animate
 from upriver.play.blackbox import LearningRun as LearningRun
 from upriver.play.blackbox import learn as learn
 from upriver.play.checkpoints import load_agent as load_agent

@@ -1,15 +1,16 @@
 """Tuning: every agent over its declared grid, on seeds that no evaluation uses.
 
 The score of a grid point is its mean cumulative exact value, sum_k V^{pi_k}: the value of the
-policies, without the noise of the sampled rewards. For one choice on all environments it is the
-mean share of the optimum, `Sample.value_shares`. A choice on the edge of its grid is reported, with
-whether it is better than the point beside it.
+policies, without the noise of the sampled rewards. On a stream it is minus the regret, since the
+values of its steps belong to the states that the agent has reached. For one choice on all
+environments it is the mean share of the optimum, `Sample.value_shares`. A choice on the edge of its
+grid is reported, with whether it is better than the point beside it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,17 +64,18 @@ class Candidate(NamedTuple):
     runs: list[RunSpec]
 
 
-def grid_points(agent: AgentEntry) -> list[dict[str, Any]]:
+def grid_points(agent: AgentEntry, fixed: Collection[str] = ()) -> list[dict[str, Any]]:
     """Return every combination of the values of an agent's grid.
 
     The agent's class declares values for each setting; the entry's `grid` replaces them, setting by
-    setting; a setting that the entry fixes is not tuned, and with an empty grid none is.
+    setting; a setting that the entry fixes is not tuned, and with an empty grid none is. Those of
+    `fixed` are not tuned either.
     """
     if "grid" in agent.model_fields_set and not agent.grid:
         return [{}]
     declared: Mapping[str, Any] = {**getattr(agent.cls, "GRID", {}), **agent.grid}
     axes = {k: v for k, v in declared.items() if k not in agent.numbers or k in agent.grid}
-    return combinations(axes)
+    return combinations({k: v for k, v in axes.items() if k not in fixed})
 
 
 def tune(
@@ -95,11 +97,13 @@ def tune(
     """
     if runs < 2:
         raise ValueError(f"runs is {runs}; tuning needs at least 2 for an interval")
-    candidates = list_candidates(experiment, range(TUNING_SEEDS, TUNING_SEEDS + runs))
+    seeds = range(TUNING_SEEDS, TUNING_SEEDS + runs)
+    candidates = list_candidates(experiment, seeds, shared)
     if not candidates:
         raise ValueError(f"no agent of {experiment.name!r} has a grid with a setting left to tune")
     folder = Path(out)
-    outcome = execute([run for c in candidates for run in c.runs], folder / "runs", **how)
+    wanted = {(run.env, run.label, run.key): run for c in candidates for run in c.runs}
+    outcome = execute(list(wanted.values()), folder / "runs", **how)
     if not outcome.complete:
         return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
     samples = {(s.env, s.agent, s.setting): s for s in read_results(folder / "runs").samples}
@@ -113,15 +117,19 @@ def tune(
     return Tuned(tuned, points, warnings, outcome)
 
 
-def list_candidates(experiment: Experiment, seeds: range) -> list[Candidate]:
-    """Return every grid point of every agent on every environment, with its runs."""
+def list_candidates(experiment: Experiment, seeds: range, shared: bool) -> list[Candidate]:
+    """Return every grid point of every agent on every environment, with its runs.
+
+    What `at` fixes on an environment stays as it is there.
+    """
     found = []
     for environment in experiment.environments:
         place = environment.full_label
         for agent in experiment.agents:
-            grid = grid_points(agent)
+            fixed = agent.at.get(place, {})
+            grid = grid_points(agent, () if shared else fixed)
             for numbers in grid if grid != [{}] else ():
-                at = {place: {**agent.at.get(place, {}), **numbers}}
+                at = {place: {**numbers, **fixed}}
                 runs = experiment.runs_of(environment, agent.model_copy(update={"at": at}), seeds)
                 found.append(Candidate(place, agent.full_label, numbers, runs))
     return found
@@ -139,7 +147,11 @@ def choose(
     for c in candidates:
         stored = samples[c.env, c.agent, c.runs[0].setting]
         sample = stored.select_seeds(r.seed for r in c.runs)
-        scores = sample.value_shares() if shared else sample.totals("value")
+        if shared:
+            scores = sample.value_shares()
+        else:
+            stream = sample.unit == "step"
+            scores = -sample.totals("regret") if stream else sample.totals("value")
         if np.isnan(scores).any():
             raise ValueError(
                 f"{c.env} cannot be compared with other environments: its optimal value is 0, and "
@@ -198,9 +210,7 @@ def with_choices(experiment: Experiment, points: list[Point]) -> Experiment:
         at = {}
         for environment in experiment.environments:
             place = environment.full_label
-            # a choice for all environments replaces what the entry said for one
-            own = {k: v for k, v in agent.at.get(place, {}).items() if k not in everywhere}
-            own |= chosen.get((place, agent.full_label), {})
+            own = agent.at.get(place, {}) | chosen.get((place, agent.full_label), {})
             at |= {place: own} if own else {}
         agents.append(agent.model_copy(update={**everywhere, "at": at, "grid": None}))
     return experiment.model_copy(update={"agents": tuple(agents)})
@@ -210,7 +220,7 @@ def make_header(runs: int, shared: bool, warnings: list[str]) -> str:
     """Return comments that say how the settings were chosen."""
     how = "one choice for all environments" if shared else "one choice for each environment"
     lines = [
-        f"Chosen by `upriver tune`: {how}, by mean cumulative exact value over {runs} runs",
+        f"Chosen by `upriver tune`: {how}, by mean exact value (regret of streams) of {runs} runs",
         f"with seeds {TUNING_SEEDS} to {TUNING_SEEDS + runs - 1}; every grid point is in grid.csv.",
     ]
     lines += [f"Warning: {warning}." for warning in warnings]

@@ -25,7 +25,7 @@ def test_radii_by_hand():
     assert practical_radius(0.5, task, visits) == pytest.approx(
         [2.0, *0.5 * np.sqrt([2 / 4, 1 / 9, 3 / 16, 1 / 25, 2 / 1])]
     )
-    published = 14 * 3 * np.log(2 * 2 * 10 / 0.05) / np.array([1, 4, 9, 16, 25, 1])
+    published = 14 * 3 * np.log(2 * 2 * 11 / 0.05) / np.array([1, 4, 9, 16, 25, 1])
     assert original_l1()(task, visits, 3) == pytest.approx(np.sqrt(published))
     assert (practical_radius(0.0, task, visits) == 0).all()
 

@@ -106,7 +106,7 @@ def test_a_file_without_figures_is_refused(tmp_path, text):
         report.read_json(path)
 
 
-def test_the_page_has_one_row_for_each_agent():
+def test_the_page_has_one_row_for_each_agent(tmp_path):
     lines = [
         Measurement(
             "episodes", f"psrl, S={n}", 30.0 + n, "us", report.SIMULATE_ALONE, 10.0, yardstick=1.0
@@ -114,4 +114,7 @@ def test_the_page_has_one_row_for_each_agent():
         for n in (6, 20)
     ]
     growth = Measurement(report.GROWTH_FAMILY, "psrl, S=6, k=5000", 40.0, "us", "early", 20.0)
-    assert report.format_markdown([*lines, growth]).splitlines()[-1] == "| psrl | 36 | 50 | 2 |"
+    assert report.format_agents([*lines, growth]).splitlines()[-1] == "| psrl | 36 | 50 | 2 |"
+    report.write_csv(tmp_path / "all.csv", [*lines, growth])
+    rows = (tmp_path / "all.csv").read_text().splitlines()
+    assert len(rows) == 4 and rows[1] == f'episodes,"psrl, S=6",36,us,3.6,{report.SIMULATE_ALONE}'

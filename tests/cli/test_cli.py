@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,7 +55,7 @@ def test_run_table_and_resume(capsys, spec, tmp_path):
     assert code == 0
     lines = out.splitlines()
     assert lines[0] == "riverswim-3: 2 runs of 3 episodes"
-    assert " ".join(lines[2].split()) == "agent mean ± sd [95% interval] lost locked in stuck"
+    assert " ".join(lines[2].split()) == "agent mean ± sd [95% interval] lost stuck"
     assert [line.split()[0] for line in lines[3:]] == ["random", "ucrl-mnl"]
     assert max(map(len, lines)) <= 80
     code, out, _ = call(capsys, "table", folder, "--against", "random", "--of", "regret")
@@ -127,7 +129,7 @@ def test_costs_are_lost_like_rewards(capsys, costs, tmp_path):
     code, out, err = call(capsys, "table", folder)
     idle = out.split("idle: ")[1].split("\n\n")[1].splitlines()
     assert code == 0 and err == "" and "nan" not in out
-    assert all("]  " in line and "   –  " in line for line in idle[1:])
+    assert all(line.split()[-2:] == ["–", "–"] for line in idle[1:])
     found = collect(folder)
     json.dumps(found, allow_nan=False)
     assert [a["name"] for a in found["agents"]] == ["optimal", "epsilon-greedy", "random"]
@@ -229,7 +231,7 @@ def test_a_number_that_an_agent_refuses_is_found_before_anything_runs(capsys, sp
         (["run", "quick", "--jobs", "two"], "jobs"),
         (["run", "quick", "--job", "2"], "--job"),
         (["rnu", "quick"], "rnu"),
-        (["table", "no-such-folder"], "no-such-folder is not a folder of results"),
+        (["table", "no-such-folder"], "no-such-folder does not exist"),
         (["tune", "quick", "--runs", "1"], "runs is 1"),
     ],
 )
@@ -274,3 +276,134 @@ def test_only_runs_of_one_length_are_compared(tmp_path, capsys):
     rows = [line for line in out.splitlines() if "random" in line]
     assert code == 0 and len(rows) == 2
     assert all("-" in row and "minus optimal [" in row for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["run", "quick", "--jobs", "0"], "--jobs is 0"),
+        (["run", "quick", "--run-timeout", "-1"], "--run-timeout is -1.0"),
+        (["tune", "quick", "--runs", "1"], "--runs is 1"),
+        (["reproduce", "--runs", "0"], "--runs is 0"),
+        (["diagnose", "riverswim-3", "--episodes", "0"], "--episodes is 0"),
+        (["diagnose", "riverswim-3", "--runs", "-1"], "--runs is -1"),
+        (["diagnose", "riverswim-3", "--theta-bound", "-1"], "--theta-bound is -1.0"),
+        (["diagnose", "riverswim-3", "--support", "x"], "--support 'x' is unknown"),
+    ],
+)
+def test_errors_name_options_and_not_arguments(capsys, tmp_path, monkeypatch, words, option):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(capsys, *words)
+    assert code == 2 and f"upriver: {option}" in err.replace("\n", " "), err
+
+
+def upriver(words: str, **options) -> subprocess.CompletedProcess:
+    """A command in a process of its own, through a shell."""
+    form = {"shell": True, "capture_output": True, **options}
+    return subprocess.run(f"{sys.executable} -m upriver {words}", **form)
+
+
+def test_output_in_ascii_has_what_it_can(capsys, spec, tmp_path):
+    folder = tmp_path / "r"
+    call(capsys, "run", spec, "--out", folder, "--jobs", 1)
+    done = upriver(f"table {folder}", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b" +- " in done.stdout and b"random" in done.stdout
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_outputs_are_no_error(closed):
+    done = upriver(f"list {closed}")
+    assert done.returncode == 0 and done.stderr == b""
+
+
+def test_a_label_gives_no_commands_to_the_terminal(capsys, spec, tmp_path):
+    """Specifications cannot have such labels, and the folder of a stranger can."""
+    from upriver.experiments import Store, load
+    from upriver.experiments.build import run_one
+    from upriver.experiments.store import to_bytes
+
+    store, run = Store.create(tmp_path / "r"), load(spec).runs()[0]
+    for label in ("evil\x1b[2J\x07", "back\u202ewards"):
+        odd = dataclasses.replace(run, label=label)
+        store.save(odd, to_bytes(odd, run_one(run)))
+        store.record_failure(dataclasses.replace(odd, seed=9), "no \x1b]0;x\x07", "")
+    for command in ("table", "check", "plot", "report"):
+        _, out, err = call(capsys, command, tmp_path / "r")
+        assert not any(c in out + err for c in "\x1b\x07\u202e"), command
+    assert r"evil\x1b[2J\x07" in call(capsys, "table", tmp_path / "r")[1]
+
+
+@pytest.mark.parametrize("command", ["table", "plot", "report"])
+def test_a_full_disk_is_named_with_the_file(capsys, spec, tmp_path, monkeypatch, command):
+    import errno
+
+    from upriver.mdp import writing
+
+    folder, target = tmp_path / "r", tmp_path / "out.html"
+    call(capsys, "run", spec, "--out", folder, "--jobs", 1)
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(writing.os, "fsync", full)
+    code, _, err = call(capsys, command, folder, "--out", target)
+    assert code == 1 and "No space left on device" in err and str(target) in err
+
+
+def test_a_damaged_mdp_file_is_named(capsys, spec, tmp_path):
+    path = tmp_path / "river.npz"
+    up.envs.riverswim(3, 4).save(path)
+    data = bytearray(path.read_bytes())
+    end = data.rindex(b"PK\x05\x06")
+    data[end + 16 : end + 20] = b"\xff" * 4  # the list of members would begin before the file
+    path.write_bytes(bytes(data))
+    code, _, err = call(capsys, "diagnose", path)
+    assert code == 2 and err == f"upriver: {path} is damaged, or was not written by Upriver\n"
+
+
+def test_small_rewards_are_shown_and_rounding_is_not(capsys, tmp_path):
+    river = up.envs.riverswim(3, 6)
+    frame = river.to_frame()
+    mdp = up.FiniteMDP.from_frame(frame.assign(reward=1e-4 * frame["reward"]), 6)
+    mdp.save(tmp_path / "small.npz")
+    path = tmp_path / "s.toml"
+    path.write_text(
+        'name = "s"\nepisodes = 20\nseeds = { count = 3 }\n'
+        f'[[environments]]\npath = "{tmp_path / "small.npz"}"\n'
+        '[[agents]]\nagent = "optimal"\n[[agents]]\nagent = "random"\n'
+        '[[agents]]\nagent = "optimal"\nlabel = "same"\n'
+    )
+    call(capsys, "run", path, "--out", tmp_path / "r", "--jobs", 1)
+    _, out, _ = call(capsys, "table", tmp_path / "r", "--of", "regret")
+    rows = {line.split()[0]: line.split() for line in out.splitlines()[3:]}
+    assert rows["optimal"][1:4] == ["0.00", "±", "0.00"]
+    assert float(rows["random"][1]) > 0.0 and len(rows["random"][1].lstrip("0.")) >= 3
+    _, out, _ = call(capsys, "table", tmp_path / "r", "--against", "optimal", "--of", "value")
+    rows = {line.split()[1]: line.split() for line in out.splitlines()[1:]}
+    assert rows["same"][3] == "+0.00" and rows["random"][3].startswith("-0.00")
+    assert float(rows["random"][3]) < 0.0
+
+
+def test_other_problems_of_one_label_are_no_pairs(capsys, tmp_path):
+    """Runs of another MDP that was given the same label, and agents without a common seed."""
+    path, folder = tmp_path / "s.toml", tmp_path / "r"
+    for seeds, horizon, agents in (
+        ("{ count = 2 }", 5, ("optimal", "random")),
+        ("{ count = 2 }", 9, ("random",)),
+        ("{ first = 5, count = 2 }", 5, ("greedy-ish",)),
+    ):
+        entries = "".join(
+            f'[[agents]]\nagent = "{"random" if a == "greedy-ish" else a}"\nlabel = "{a}"\n'
+            for a in agents
+        )
+        path.write_text(
+            f'name = "s"\nepisodes = 4\nseeds = {seeds}\n[[environments]]\n'
+            f'name = "riverswim-3"\nhorizon = {horizon}\nlabel = "river"\n{entries}'
+        )
+        assert call(capsys, "run", path, "--out", folder, "--jobs", 1)[0] == 0
+    code, out, _ = call(capsys, "table", folder, "--against", "optimal", "--of", "value")
+    rows = [line.split() for line in out.splitlines()[1:]]
+    assert code == 0 and sorted(row[1] for row in rows) == ["greedy-ish", "random"]
+    by = {row[1]: row for row in rows}
+    assert by["greedy-ish"][2:] == ["0", "–", "–"] and "2" in by["random"]

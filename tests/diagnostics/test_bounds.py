@@ -68,3 +68,42 @@ def test_corrected_bound_by_hand(rng):
     value = 3 * h * max(beta(i) for i in (1, 2, 4, 8, 16, 32, 64)) * np.sqrt(k * h * potential)
     value += h * np.sqrt(2 * k * h * np.log(2 / delta))
     assert bounds.corrected_regret(features, kappa, big, k, delta) == pytest.approx(value)
+
+
+def test_the_corrected_bound_takes_the_largest_radius_of_all_episodes():
+    """Where lambda_k begins to grow the radius has a peak, which powers of two miss."""
+    task = up.envs.riverswim(6).task()
+    matrix = 0.0316 * up.features.one_hot(task).matrix
+    features = up.Features(task, matrix, formal_dimension=10)
+    k, kappa, bound, delta = 500, 0.1, 0.1, 0.01
+    radius = bounds.corrected_radius(kappa, bound, delta / 2)
+    along = [radius(bounds.worst_evidence(features, i)) for i in range(1, k + 1)]
+    largest = max(along)
+    assert max(along[i - 1] for i in (1, 2, 4, 8, 16, 32, 64, 128, 256, 500)) < 0.9 * largest
+    h, d = task.horizon, features.dimension
+    lam = bounds.theory_regularization(features)(1)
+    potential = 2 * h * d * np.log(1 + k * h * 3 * features.norm_bound**2 / (d * lam))
+    value = h * (3 * largest * np.sqrt(k * h * potential) + np.sqrt(2 * k * h * np.log(2 / delta)))
+    assert bounds.corrected_regret(features, kappa, bound, k, delta) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("unit", [1.0, 250.0])
+def test_no_regret_exceeds_the_trivial_bound(unit):
+    """A wrong turn costs the terminal value, which is 40 times the reward of all steps."""
+    p = np.zeros((3, 2, 3))
+    p[0, :, 1:] = [[0.9, 0.1], [0.1, 0.9]]
+    p[1, :, 1] = p[2, :, 2] = 1.0
+    reward = unit * np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+    mdp = up.FiniteMDP.from_arrays(p, reward, 5, terminal=[0.0, 200.0 * unit, 0.0])
+    found = up.diagnose(mdp, n_episodes=10)
+    worst = up.simulate(mdp, up.agents.Always(mdp.task(), 1), 10, seed=0).regret.sum()
+    assert worst == pytest.approx(10 * 0.8 * 204 * unit)
+    assert worst < found.bounds.trivial == pytest.approx(10 * 205 * unit)
+    one = up.FiniteMDP.from_arrays(p, reward / unit, 5, terminal=[0.0, 200.0, 0.0])
+    assert found.bounds.regret_corrected == pytest.approx(
+        unit * up.diagnose(one, n_episodes=10).bounds.regret_corrected
+    )
+    assert found.bounds.regret_corrected > 40 * bounds.corrected_regret(
+        up.features.one_hot(up.FiniteMDP.from_arrays(p, reward / unit, 5).task()),
+        found.certified, found.theta_bound, 10, 0.05,
+    )  # fmt: skip

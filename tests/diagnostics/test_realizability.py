@@ -165,3 +165,43 @@ def test_features_belong_to_names_in_one_order():
     )
     with pytest.raises(ValueError, match="states named 0 / 1, and here they are"):
         up.agents.UCRLMNLSE(pairs.task(), up.features.one_hot(numbers.task()))
+
+
+def test_units_of_columns_do_not_matter(rng):
+    mdp, features, theta = random_problem(rng)
+    units = 10.0 ** np.array([-9, 5, -14, 0, 8, 3, 11])[: features.dimension]
+    other = up.Features(features.task, features.matrix * units)
+    core = find_core(mdp, other)
+    assert core.realizable
+    np.testing.assert_allclose(core.theta[0] * units, theta, atol=1e-9)
+    assert shape_of(other).rank == shape_of(features).rank
+
+
+def test_units_of_columns_do_not_matter_to_the_projection(rng):
+    mdp = up.envs.riverswim(6)
+    matrix = rng.standard_normal((mdp.true_task.n_triples, 2))
+    expected = find_core(mdp, up.Features(mdp.task(), matrix))
+    for units in ([1e-5, 1e5], [1e6, 1e6], [1e-7, 1e-7]):
+        core = find_core(mdp, up.Features(mdp.task(), matrix * units))
+        np.testing.assert_allclose(core.theta * units, expected.theta, rtol=1e-5)
+        assert core.error == pytest.approx(expected.error, rel=1e-6)
+
+
+def test_the_least_norm_is_that_of_the_units_given():
+    """Twice the column 1, and once in other units: theta is in proportion to the columns."""
+    mdp = up.envs.riverswim(5)
+    dense = up.features.one_hot(mdp.task()).matrix.toarray()
+    for unit in (1e-3, 1e-9):
+        doubled = up.Features(mdp.task(), np.hstack([dense, unit * dense]))
+        single = theta_star(mdp, up.Features(mdp.task(), dense))[0]
+        expected = np.concatenate([single, unit * single]) / (1 + unit**2)
+        np.testing.assert_allclose(theta_star(mdp, doubled)[0], expected, rtol=1e-9, atol=1e-15)
+
+
+def test_an_offset_does_not_raise_the_rank(rng):
+    """Year 2020 in days and in hours are one direction, whatever the offset."""
+    mdp = up.envs.riverswim(6)
+    x = rng.standard_normal(mdp.true_task.n_triples)
+    for offset in (1e3, 1e6, 1e9):
+        columns = np.stack([x, np.ones_like(x), 3.7 * x + offset], axis=1)
+        assert shape_of(up.Features(mdp.task(), columns)).rank == 1

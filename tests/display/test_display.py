@@ -323,3 +323,35 @@ def test_the_style_is_scoped():
     rules = STYLE.removeprefix("<style>").removesuffix("</style>").replace("\n", "")
     for selectors in re.findall(r"([^{}]+){[^{}]*}", rules):
         assert all(s.startswith(".upriver") for s in selectors.split(",")), selectors
+
+
+def test_coefficients_without_data_are_arrows_and_do_not_stretch_the_axis():
+    rows = [
+        {"name": name, "estimate": x, "low": x - w, "high": x + w}
+        for name, x, w in (
+            ("a", 1.0, 0.5), ("b", 0.2, 0.4), ("c", -0.7, 0.3), ("d", 14.0, 2000.0),
+            ("e", 0.0, float("inf")),
+        )
+    ]  # fmt: skip
+    (axes,) = figures.plot_coefficients(rows).axes
+    least, most = axes.get_xlim()
+    assert -2.0 < least < -1.0 and 1.5 < most < 2.5
+    arrows = {line.get_marker(): list(line.get_ydata()) for line in axes.get_lines()}
+    assert arrows["<"] == arrows[">"] == [3, 4]
+    assert "arrows: no data" in axes.get_xlabel()
+    (plain,) = figures.plot_coefficients(rows[:3]).axes
+    assert "arrows" not in plain.get_xlabel()
+
+
+def test_only_whole_numbers_stand_before_what_they_count():
+    """Not "3 shared errors, own errors 1.5"."""
+    river = up.envs.riverswim(3, 4)
+    agent = up.agents.UCRLMNLSE(river.task(), up.features.one_hot(river.task()))
+    assert "shared errors 3, own errors 1.5" in repr(agent)
+    assert "3 states" in repr(river)
+
+
+def test_dir_shows_public_names_and_no_others():
+    assert dir(up) == sorted([*up.__all__, "__version__"])
+    assert "from_gymnasium" in dir(up.envs) and "riverswim" in dir(up.envs)
+    assert not {"annotations", "NamedTuple", "import_module", "Any"} & set(dir(up.envs))

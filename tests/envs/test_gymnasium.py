@@ -213,3 +213,18 @@ def test_small_units_do_not_end_an_episode():
     env = up.envs.to_gymnasium(mdp)
     env.reset(seed=0)
     assert [env.step(0)[2:4] for _ in range(4)] == [(False, False)] * 3 + [(False, True)]
+
+
+@pytest.mark.filterwarnings("ignore:every state and action")
+def test_what_a_table_does_not_contain_is_refused():
+    """A fickle passenger changes the destination in `step`, with a hidden variable, not in P."""
+    with pytest.raises(ValueError, match=r"fickle_passenger of Taxi-v4 is True.*upriver.learn"):
+        up.envs.from_gymnasium("Taxi-v4", fickle_passenger=True)
+    rainy = up.envs.from_gymnasium("Taxi-v4", is_rainy=True)
+    assert rainy.true_task.max_successors == 3
+    lake = gymnasium.make("FrozenLake-v1")
+    doubled = gymnasium.wrappers.TransformReward(lake, lambda r: 2 * r)
+    with pytest.raises(ValueError, match=r"TransformReward.*upriver.learn"):
+        up.envs.from_gymnasium(doubled)
+    counted = gymnasium.wrappers.RecordEpisodeStatistics(lake)
+    assert up.envs.from_gymnasium(counted).n_states == 16

@@ -40,7 +40,7 @@ def test_the_detail_is_that_of_the_undisturbed_run():
     assert np.allclose(kept["best"][0][0], plain.optimal_values[0], rtol=1e-3)
 
 
-@pytest.mark.parametrize("agent", ["ucrl-mnl", "uc-matrix-rl", "rrl-mnl"])
+@pytest.mark.parametrize("agent", ["ucrl-mnl", "uc-matrix-rl", "psrl-mnl"])
 def test_estimates_come_with_the_truth(agent):
     rows = detail(one_run(agent, support="local"))["triples"]
     by_pair: dict = {}
@@ -55,6 +55,22 @@ def test_estimates_come_with_the_truth(agent):
         if a == 0 and s == 2
     ]
     assert left == [(2, 1, 1.0), (2, 2, 0.0), (2, 3, 0.0)]
+
+
+@pytest.mark.parametrize(("agent", "settings"), [("ucrl-mnl", {"per_step": True}), ("rrl-mnl", {})])
+def test_an_estimate_for_each_step_stands_beside_the_visits_of_that_step(agent, settings):
+    """The estimates of the first step beside the visits of all steps would look far worse."""
+    run = one_run(agent, support="local", episodes=30, **settings)
+    rows = detail(run)["triples"]
+    mdp, learner = build(run)
+    played = play(run, mdp, learner)
+    prob = played.state.model.prob
+    assert prob.shape[0] == 9 and rows["h"] == np.repeat(np.arange(9), prob.shape[1]).tolist()
+    np.testing.assert_allclose(rows["estimate"], prob.ravel(), rtol=1e-3, atol=1e-6)
+    count = np.array(rows["count"]).reshape(9, -1)
+    indptr = learner.task.indptr[:-1]
+    assert count[:, indptr].sum(axis=1).tolist() == [30] * 9  # each step once in each episode
+    np.testing.assert_array_equal(count[:, indptr].sum(axis=0), np.ravel(played.visits))
 
 
 def test_a_learner_without_an_estimate_has_none():

@@ -21,23 +21,24 @@ def test_plain_lines_tell_the_start_failures_and_the_end(tmp_path):
     assert lines[-1].startswith(f"8/8 runs, {len(outcome.failed)} failed, ")
 
 
-def test_the_bar_counts_runs_and_failures(tmp_path):
-    bar = Reporter(bar=True)
-    bar.bar.console.file = io.StringIO()
-    outcome = execute(MIXED, tmp_path, jobs=1, reporter=bar)
-    (task,) = bar.bar.tasks
-    assert task.completed == task.total == 8 and outcome.failed
-    assert f"{len(outcome.failed)} failed" in task.description
-    assert "failed: riverswim-3" in bar.bar.console.file.getvalue()
+def test_on_a_terminal_the_line_of_now_replaces_the_one_before(tmp_path):
+    stream = io.StringIO()
+    reporter = Reporter(stream, live=True)
+    reporter.begin(MIXED.runs(), 0)
+    for run in MIXED.runs()[:3]:
+        reporter.last_line = 0.0
+        reporter.done(run)
+    reporter.end()
+    shown = stream.getvalue().split("\r\x1b[K")
+    assert shown[1] == "8 runs to do, 0 already stored\n"
+    assert [text[:8] for text in shown[2:5]] == ["1/8 runs", "2/8 runs", "3/8 runs"]
+    assert not any("\n" in text for text in shown[2:5]) and shown[5].startswith("3/8 runs, ")
 
 
 def test_a_second_sweep_is_counted_from_the_start(tmp_path):
     stream = io.StringIO()
-    bar, lines = Reporter(bar=True), Reporter(stream)
-    bar.bar.console.file = io.StringIO()
+    lines = Reporter(stream)
     for seeds in (2, 5):
         spec = sweep([{"agent": "random"}], seeds=seeds)
-        execute(spec, tmp_path / "bar", jobs=1, reporter=bar)
         execute(spec, tmp_path / "lines", jobs=1, reporter=lines)
-    assert [t.total for t in bar.bar.tasks] == [3]
     assert stream.getvalue().splitlines()[-1].startswith("3/3 runs, ")

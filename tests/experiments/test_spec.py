@@ -402,30 +402,24 @@ def test_files_are_named_from_the_spec(tmp_path, monkeypatch, capsys):
 
 
 def test_an_mdp_that_was_replaced_is_not_played_under_its_old_name(tmp_path):
-    """This process plays what was read, and a process that reads the file again refuses it."""
+    """Neither in this process, which has read it before, nor in others."""
     import upriver as up
     from upriver.experiments import execute
-    from upriver.experiments.build import BUILT
 
     runs = load(valley(tmp_path / "mine")).runs()
-    before = run_one(runs[0])["value"]
+    run_one(runs[0])
     up.envs.riverswim(4, horizon=9).save(tmp_path / "mine" / "valley.npz")
-    assert run_one(runs[0])["value"].equals(before)
     sentence = r"valley\.npz or \S+phi\.csv was changed after"
     for jobs in (1, 2):
-        BUILT.clear()
         outcome = execute(runs, tmp_path / "r", jobs=jobs)
         assert [run.env for run, _ in outcome.failed] == ["valley"] * 2
         assert all(re.search(sentence, error) for _, error in outcome.failed)
 
 
 def test_features_that_were_replaced_are_not_played_under_their_old_name(tmp_path):
-    from upriver.experiments.build import BUILT
-
     run = load(valley(tmp_path / "mine")).runs()[0]
     file = tmp_path / "mine" / "phi.csv"
     file.write_text(file.read_text().replace("stay", "remain"))
-    BUILT.clear()
     with pytest.raises(ValueError, match=r"phi\.csv was changed after the experiment was read"):
         run_one(run)
 
@@ -545,3 +539,49 @@ def test_a_label_is_filled_in_with_settings_and_nothing_else():
     """Formats and attributes in braces, which could fill the memory, are plain text."""
     for label in ("{radius:999999999999}", "{radius.real}", "{radius"):
         assert only_run(agents=agent(label=label, radius=0.1)).label == label
+
+
+def test_an_mdp_is_built_once_in_a_process(tmp_path, monkeypatch):
+    """By reading an experiment, tuning it and playing it, for any number of agents and settings."""
+    import upriver as up
+    from upriver.experiments import execute
+    from upriver.experiments.registry import ENVIRONMENTS
+
+    made = []
+
+    def river(n_states=6, horizon=None):
+        made.append(n_states)
+        return up.envs.riverswim(n_states, horizon)
+
+    sizes = list(range(3, 11))
+    monkeypatch.setitem(ENVIRONMENTS, "riverswim", ENVIRONMENTS["riverswim"]._replace(make=river))
+    spec = {
+        **BASE, "episodes": 1, "seeds": {"count": 2},
+        "environments": [{"name": "riverswim", "n_states": sizes, "horizon": 7}],
+        "agents": [{"agent": "ucrl-mnl", "radius": [0.0, 0.1, 0.2]}],
+    }  # fmt: skip
+    assert execute(parse(spec), tmp_path, jobs=1).ran == 48
+    assert sorted(made) == sizes
+
+
+def test_an_own_environment_is_called_by_the_name_of_its_mdp(tmp_path):
+    """The name of the function may be the same for all of them."""
+    from upriver.experiments import execute, import_code, registry
+    from upriver.results.runs import read_results
+
+    (tmp_path / "worlds.py").write_text(
+        "import numpy as np\nimport upriver as up\n\n"
+        "def world(level=1.0):\n"
+        "    p = np.full((2, 2, 2), 0.5)\n"
+        "    return up.FiniteMDP.from_arrays(p, level * np.eye(2), 3, name='two towns')\n"
+    )
+    import_code(tmp_path / "worlds.py")
+    try:
+        spec = {**BASE, "environments": [{"name": "worlds:world"},
+                                         {"name": "worlds:world", "level": 2.0}]}  # fmt: skip
+        labels = [e.full_label for e in parse(spec).environments]
+        assert labels == ["two towns", "two towns-level-2.0"]
+        execute(parse({**spec, "agents": [{"agent": "random"}]}), tmp_path / "r", jobs=1)
+        assert {s.env for s in read_results(tmp_path / "r").samples} == set(labels)
+    finally:
+        del registry.IMPORTED["worlds"]

@@ -25,7 +25,7 @@ from tests.experiments.sweeping import (
 )
 from upriver.cli import main
 from upriver.experiments import Store, execute, import_code, parse, run_one
-from upriver.experiments.store import StorageFailed, make_marker, to_bytes
+from upriver.experiments.store import StorageFailed, to_bytes
 
 SMALL = sweep([{"agent": "ucrl-mnl"}, {"agent": "random"}], seeds=3)
 
@@ -144,7 +144,7 @@ def test_truncated_and_foreign_files_are_named_and_left_alone(tmp_path, spec, ca
     assert torn.read_bytes() == content
     assert main(["table", str(folder)]) == 1
     out, err = capsys.readouterr()
-    assert str(torn) in err and f"{foreign} is damaged, or was not written by upriver" in err
+    assert str(torn) in err and f"{foreign} is damaged, or not a run file of this version" in err
     assert "ucrl-mnl" in out
     with pytest.raises(ValueError, match=str(torn)):
         up.load_runs(folder)
@@ -158,7 +158,7 @@ def test_a_folder_of_another_version_is_refused_and_untouched(tmp_path, spec, ca
     execute(SMALL, folder, jobs=1)
     marker = folder / "_upriver.json"
     before = {p: p.read_bytes() for p in stored(folder)}
-    marker.write_text(make_marker(5, "0.0.1"))
+    marker.write_text(json.dumps({"format": 6, "upriver": "0.0.1"}))
     assert main(["run", str(spec), "--out", str(folder)]) == 2
     assert "holds runs of upriver 0.0.1, and this is" in capsys.readouterr().err
     assert main(["table", str(folder)]) == 0  # the format is the same: it can be read
@@ -176,7 +176,7 @@ def test_a_folder_with_something_else_in_it_is_no_results_folder(tmp_path, capsy
     assert main(["table", str(tmp_path)]) == 2
     assert "has no _upriver.json" in capsys.readouterr().err
     assert main(["table", str(tmp_path / "nowhere")]) == 2
-    assert "is not a folder of results" in capsys.readouterr().err
+    assert "nowhere does not exist; it must be a folder of results" in capsys.readouterr().err
     Store.create(tmp_path)
     assert main(["table", str(tmp_path)]) == 2
     assert "holds no runs" in capsys.readouterr().err

@@ -191,17 +191,17 @@ def test_mistakes_are_sentences(tmp_path):
 
 
 def test_a_shared_choice_is_what_is_evaluated(tmp_path):
-    """Also where the entry had numbers of its own for single environments."""
+    """What the entry fixes on one environment stays, tuned or not."""
     entry = {
         "agent": "ucrl-mnl",
-        "at": {"riverswim-3": {"radius": 5.0, "per_step": True}, "riverswim-4": {"radius": 9}},
+        "at": {"riverswim-3": {"radius": 5.0, "per_step": True}},
         "grid": {"radius": [0.0, 0.003]},
     }
     data = {**TWO.to_data(), "agents": [entry]}
     result = tune(parse(data), tmp_path, runs=2, shared=True, jobs=1)
     (best,) = [p.numbers["radius"] for p in result.points if p.chosen]
     runs = load(tmp_path / "tuned.toml").runs()
-    assert {r.numbers["radius"] for r in runs} == {best}
+    assert {r.env: r.numbers["radius"] for r in runs} == {"riverswim-3": 5.0, "riverswim-4": best}
     kept = {r.env: r.numbers["per_step"] for r in runs}
     assert kept == {"riverswim-3": True, "riverswim-4": False}  # what was not tuned stays
 
@@ -274,3 +274,36 @@ def test_an_agent_with_an_empty_grid_is_not_tuned(tmp_path):
     tuned = {"agent": "ucrl-mnl", "grid": {"radius": [0.0, 0.1], "regularization": [1.0]}}
     result = tune(sweep([fixed, tuned], seeds=1), tmp_path, runs=2, jobs=1)
     assert {p.agent for p in result.points} == {"ucrl-mnl"}
+
+
+def test_what_at_fixes_is_not_tuned(tmp_path):
+    entry = {"agent": "ucrl-mnl", "at": {"riverswim-3": {"radius": 5.0}}}
+    entry |= {"grid": {"radius": [0.0, 0.003], "regularization": [1.0, 2.0]}}
+    result = tune(parse({**TWO.to_data(), "agents": [entry]}), tmp_path, runs=2, jobs=1)
+    tried = {(p.env, *p.numbers) for p in result.points}
+    assert tried == {("riverswim-3", "regularization"),
+                     ("riverswim-4", "radius", "regularization")}  # fmt: skip
+    at = {r.env: r.numbers["radius"] for r in result.experiment.runs()}
+    assert at["riverswim-3"] == 5.0 and at["riverswim-4"] < 1.0
+
+
+def test_a_discounted_stream_is_tuned_by_regret():
+    """The values of the steps are those of the states reached, which the better agent may leave."""
+    from upriver.experiments.build import RunSpec
+    from upriver.results.runs import Sample
+    from upriver.tuning import Candidate, choose
+
+    candidates, samples = [], {}
+    for radius, best, regret in ((0.1, 9.0, 2.0), (0.2, 4.0, 0.0)):
+        runs = [RunSpec("e", "a", {}, "x", {"radius": radius}, None, None, None, 5, s)
+                for s in range(3)]  # fmt: skip
+        optimal = np.full((3, 5), best)
+        optimal[:, 0] = 6.0
+        key = "e", "a", runs[0].setting
+        values = optimal - regret
+        samples[key] = Sample(*key, np.arange(3), values, values, optimal, "step", 1.0)
+        candidates.append(Candidate("e", "a", {"radius": radius}, runs))
+    for shared in (False, True):
+        points, _ = choose(candidates, samples, 3, shared)
+        assert [p.numbers["radius"] for p in points if p.chosen] == [0.2]
+    assert [p.mean for p in choose(candidates, samples, 3, False)[0]] == [-10.0, 0.0]

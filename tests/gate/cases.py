@@ -563,10 +563,10 @@ def value_policies(name: str, **setting: Any) -> Outputs:
     start = {"mouth": 0.5, "weir": 0.3, "pool": 0.2}
     actions, mixture = np.arange(STATES) % CHOICES, np.full((STATES, CHOICES), 1.0 / CHOICES)
     values = {
-        "actions": up.policy_value(model, actions, start=start),
-        "mixture": up.policy_value(model, mixture, start=start),
-        "behaviour": up.policy_value(model, "behaviour", start=start),
-        "difference": up.compare_policies(model, actions, "behaviour", start=start),
+        "actions": up.policy_value(model.at(start=start), actions),
+        "mixture": up.policy_value(model.at(start=start), mixture),
+        "behaviour": up.policy_value(model.at(start=start), "behaviour"),
+        "difference": up.compare_policies(model.at(start=start), actions, "behaviour"),
     }
     for label, value in values.items():
         found[label] = np.array([value.value, value.standard_error])
@@ -575,7 +575,7 @@ def value_policies(name: str, **setting: Any) -> Outputs:
 
 
 def plan_log(name: str, how: str, **setting: Any) -> Outputs:
-    plan = up.plan_from_model(log_model(name).at(**setting), how, start="weir")
+    plan = up.plan_from_model(log_model(name).at(**setting).at(start="weir"), how)
     if setting.get("discount") == 1.0:
         return {"policy": plan.policy, "gain": plan.gain}
     return {"policy": plan.policy, "values": plan.v}
@@ -660,8 +660,8 @@ def fit_clinic(name: str) -> Outputs:
     new = {"state": ["ill", "bad"], "action": ["rest", "surgery"], "age": [0.5, -1.0]}
     new |= {"times": [1.0, 1.0]} if name == "weights" else {}
     at = model.at(age=0.5, horizon=6, reward=clinic_reward)
-    plan = up.plan_from_model(at, "cautious", start="ill")
-    value = up.policy_value(at, plan, start="ill")
+    plan = up.plan_from_model(at.at(start="ill"), "cautious")
+    value = up.policy_value(at.at(start="ill"), plan)
     return describe_fit(model.fitted) | {
         "prediction": columns_of(
             model.predict(new), "probability", "standard_error", "low", "high"

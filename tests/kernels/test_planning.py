@@ -35,8 +35,9 @@ def problem(rng, per_step=True):
 
 
 def constants(task, extra, low, q_cap, v_cap):
+    caps = low, q_cap, v_cap, np.full(task.n_states, np.nan)
     return kernels.compiled.Constants(
-        kernels.planning.Problem(task.indptr, task.successors, extra, low, q_cap, v_cap)
+        kernels.planning.Problem(task.indptr, task.successors, extra, *caps)
     )
 
 

@@ -65,7 +65,7 @@ def outcomes(rng):
     """{what: whether the interval of one log of 400 rows holds the truth}."""
     log = visits(rng, 400)
     model = up.fit_transitions(FORMULA, log, reward=REWARDS)
-    at = model.at(age=0.5, horizon=HORIZON)
+    at = model.at(age=0.5, horizon=HORIZON, discount=LATE, start=0)
     rewards = {"cost": "cost", "loss": "loss", "cost, discounted": "cost", "years": "years"}
     tables = dict(zip(rewards, (COST, LOSS, COST, YEARS), strict=True))
     late = {name: LATE.get(name, 1.0) for name in rewards}
@@ -73,7 +73,7 @@ def outcomes(rng):
         name: true_value(POLICY, table, 0.5, late[name]) - true_value(OTHER, table, 0.5, late[name])
         for name, table in tables.items()
     }
-    found = up.compare_policies(at, POLICY, OTHER, start=0, rewards=rewards, discount=LATE)
+    found = up.compare_policies(at.at(start=0), POLICY, OTHER, rewards=rewards, discount=LATE)
     held = {name: x.low <= true[name] <= x.high for name, x in found.each.items()}
     gap = found.difference("cost", "years")
     held["cost minus years"] = gap.low <= true["cost"] - true["years"] <= gap.high
@@ -83,9 +83,7 @@ def outcomes(rng):
     held["ellipse of cost and years"] = distance <= stats.chi2.ppf(0.95, 2)
     share = {age: float(np.mean(log["age"] == age)) for age in AGES}
     for name, table in (("cost", COST), ("loss", LOSS)):
-        mean = up.policy_value(
-            model.at(horizon=HORIZON, average=True, reward=name), POLICY, start=0
-        )
+        mean = up.policy_value(model.at(horizon=HORIZON, reward=name).at(start=0), POLICY)
         expected = sum(p * true_value(POLICY, table, age) for age, p in share.items())
         held[f"{name}, averaged over ages"] = mean.low <= expected <= mean.high
     return held
@@ -98,14 +96,14 @@ def clusters(rng, n_who, n_rows):
     at, half = model.at(age=0.5, horizon=HORIZON), np.full((2, 2), 0.5)
     one, done = (true_value(x, COST, 0.5) for x in (POLICY, half))
     found = {
-        "policy": (up.policy_value(at, POLICY, start=0), one),
-        "behaviour": (up.policy_value(at, "behaviour", start=0), done),
-        "policy minus behaviour": (up.compare_policies(at, POLICY, start=0), one - done),
+        "policy": (up.policy_value(at.at(start=0), POLICY), one),
+        "behaviour": (up.policy_value(at.at(start=0), "behaviour"), done),
+        "policy minus behaviour": (up.compare_policies(at.at(start=0), POLICY), one - done),
     }
     years = at.at(reward={0: 1.0, 1: 0.5})  # a given reward: all error is that of the model
     of_states = np.array([[1.0, 1.0], [0.5, 0.5]])
     gain = true_value(POLICY, of_states, 0.5) - true_value(half, of_states, 0.5)
-    more = up.compare_policies(years, POLICY, start=0)
+    more = up.compare_policies(years.at(start=0), POLICY)
     found["policy minus behaviour, reward given"] = more, gain
     return {name: x.low <= true <= x.high for name, (x, true) in found.items()}
 

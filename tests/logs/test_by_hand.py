@@ -127,9 +127,12 @@ class TestTwoSteps:
     def test_the_models_values_enter_before_the_step(self):
         """sum_h w_(h-1) V_h + w_h (r_h - Q_h), with any V and Q."""
         model = two_step_model(self.log)
-        data = offpolicy.read_episodes(
-            model, self.log, ("state", "action", "next_state"), "episode", "step", "paid"
-        )
+        own = up.fit_transitions(
+            self.log, features=model.features, task=model.task, regularization=1.0,
+            individual="episode", step="step",
+        )  # fmt: skip
+        data = offpolicy.build_episodes(own)
+        data = data._replace(rewards=np.reshape(self.log["paid"], (-1, 2)))
         s, a, paid, _, weight = self.weights()
         q, v = np.arange(12.0).reshape(2, 6), np.arange(9.0).reshape(3, 3) ** 2
         each = []
@@ -172,7 +175,8 @@ def test_the_verdict_counts_both_errors_and_three_comparisons(monkeypatch):
     monkeypatch.setattr(offpolicy, "compare_estimates", lambda rows, z, unseen: seen.append(z))
     log = two_step_log()
     up.check_policy_value(two_step_model(log), "l", log, reward="paid", confidence=0.9)
-    assert seen == [pytest.approx(special.ndtri(1.0 - 0.1 / 6.0))]
+    # six episodes leave five degrees of freedom
+    assert seen == [pytest.approx(special.stdtrit(5, 1.0 - 0.1 / 6.0))]
 
 
 class TestGoodnessOfFit:
@@ -219,7 +223,7 @@ def clustered_model(n_clusters=6, ridge=0.0, cluster: str | None = "who"):
 def test_values_of_clusters_have_the_quantiles_of_t():
     model = clustered_model()
     each = np.array([(1 + c % 3) / 6 for c in range(6)])
-    value = up.policy_value(model, "go", start="s")
+    value = up.policy_value(model.at(start="s"), "go")
     assert value.value == pytest.approx(each.mean())
     # the clusters are equally large: CR2 enlarges what each adds by the root of 6 / 5
     error = np.sqrt(np.square(each - each.mean()).sum() * 6 / 5) / 6
@@ -235,8 +239,8 @@ def test_values_of_clusters_have_the_quantiles_of_t():
 def test_the_bound_of_the_only_plan_is_one_end_of_its_interval():
     """Nothing was chosen, so the bound of 95% is the lower end of the interval of 90%."""
     model = clustered_model()
-    plan = up.plan_from_model(model, "cautious", 0.95, start="s")
-    two_sided = up.policy_value(model, "go", 0.9, start="s")
+    plan = up.plan_from_model(model.at(start="s"), "cautious", 0.95)
+    two_sided = up.policy_value(model.at(start="s"), "go", 0.9)
     assert plan.v[0, list(model.task.states).index("s")] == pytest.approx(two_sided.low)
 
 
@@ -267,7 +271,7 @@ class TestStandardError:
         model = up.fit_transitions(
             self.log(), features=phi, task=task, weights="n", regularization=1e-9
         )
-        found = up.policy_value(model, np.full((3, 2), 0.5), start="s")
+        found = up.policy_value(model.at(start="s"), np.full((3, 2), 0.5))
         self.check(found)
         assert found.unseen == 0.0  # the pairs of "g" and "b" have no rows, but one next state
 
@@ -276,7 +280,7 @@ class TestStandardError:
             "action:C(next_state)", self.log(), weights="n",
             successors=lambda s, a: ["g", "b"] if s == "s" else [s],
         ).at(horizon=1, reward=lambda s, a, s2: float(s2 == "g"))  # fmt: skip
-        self.check(up.policy_value(model, np.full((3, 2), 0.5), start="s"))
+        self.check(up.policy_value(model.at(start="s"), np.full((3, 2), 0.5)))
 
 
 class TestRewardsFromColumns:
@@ -288,7 +292,7 @@ class TestRewardsFromColumns:
             "C(next_state)", log, reward=formula, **options,
             successors=lambda s, a: ["g", "b"] if s == "s" else [s],
         ).at(horizon=1)  # fmt: skip
-        return up.policy_value(model, action, start="s")
+        return up.policy_value(model.at(start="s"), action)
 
     def test_a_mean_of_one_row_has_the_variance_of_the_others(self):
         paid = [1.0, 2.0, 6.0, 4.0]
@@ -336,7 +340,7 @@ class TestClusters:
         assert model.fitted.covariance == pytest.approx(np.array([[variance]]))
         reach = special.stdtrit(n - 1, 0.95) * np.sqrt(variance)
         assert np.asarray(model.conf_int(0.1))[0] == pytest.approx([theta - reach, theta + reach])
-        value = up.policy_value(model, "go", start="s")
+        value = up.policy_value(model.at(start="s"), "go")
         assert value.standard_error == pytest.approx(p * (1 - p) * np.sqrt(variance))
 
     def test_a_prediction_has_the_interval_of_its_log_odds(self):
@@ -388,7 +392,7 @@ class TestCautiousPlan:
         model, ridge = self.fit([12.0], [20.0], 2.0), 2.0
         self.draw(monkeypatch, w)
         monkeypatch.setattr(planning, "is_chosen", lambda *_: True)
-        plan = up.plan_from_model(model, "cautious", 0.9, start="s")
+        plan = up.plan_from_model(model.at(start="s"), "cautious", 0.9)
         (theta,) = model.fitted.theta
         p = special.expit(theta)
         assert 12 - 20 * p == pytest.approx(ridge * theta)
@@ -405,7 +409,7 @@ class TestCautiousPlan:
         """The error is 0.005: 3 * 1.645 of them are 0.0247, between 243 and 270 rows of 10,000."""
         model = self.fit([5000.0, good], [10_000.0, 10_000.0], 1e-3)
         self.draw(monkeypatch, 0.0, 0.0)
-        function = build_value_function(model, [], "s")
+        function = build_value_function(model.at(start="s"), [])
         best = planning.build_candidate(function, function.origin)
         rng = np.random.default_rng(0)
         assert planning.is_chosen(best, 1.645, rng) == chosen
@@ -415,7 +419,7 @@ class TestCautiousPlan:
         """An arm with 6 of 10 rows has an error of 0.15; known only with the error w, of 0.22."""
         model = self.fit([500.0, 6.0], [1000.0, 10.0], 1e-3)
         self.draw(monkeypatch, 0.0, -2.0)  # so that the other arm is tried in every case
-        function = build_value_function(model, [], "s")
+        function = build_value_function(model.at(start="s"), [])
         point = np.concatenate([[0.0, w], function.origin[2:]])
         rng = np.random.default_rng(0)
         best = planning.choose_candidate(point, function, 1.645, rng)

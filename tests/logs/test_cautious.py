@@ -36,10 +36,10 @@ def arms(chances, rows, rng):
 def test_where_no_other_plan_is_plausible_nothing_is_paid_for():
     """On a long river log the promise is the one-sided bound of the greedy plan."""
     model = fitted(PROBLEMS["river"](), 2000)
-    plan, greedy = up.plan_from_model(model, "cautious", start=2), up.plan_from_model(model)
-    bound = up.policy_value(model, greedy, confidence=0.9, start=2)
+    plan, greedy = up.plan_from_model(model.at(start=2), "cautious"), up.plan_from_model(model)
+    bound = up.policy_value(model.at(start=2), greedy, confidence=0.9)
     assert plan.v[0, 2] == pytest.approx(bound.low, rel=2e-3)
-    deeper = up.plan_from_model(model, "cautious", confidence=0.99, start=2)
+    deeper = up.plan_from_model(model.at(start=2), "cautious", confidence=0.99)
     assert deeper.v[0, 2] < plan.v[0, 2] < greedy.v[0, 2]
 
 
@@ -47,7 +47,9 @@ def test_a_choice_is_seen(rng):
     """Equal arms are a choice, in one state or in many; an arm that is far better is none."""
     for n_states, other, chosen in ((1, 0.5, True), (300, 0.5, True), (1, 0.1, False)):
         _, model = arms(np.tile([0.5, other], (n_states, 1)), 200, rng)
-        worth = build_value_function(model, [], dict.fromkeys(range(n_states), 1 / n_states))
+        worth = build_value_function(
+            model.at(start=dict.fromkeys(range(n_states), 1 / n_states)), []
+        )
         best = planning.build_candidate(worth, worth.origin)
         assert planning.is_chosen(best, 1.645, rng) == chosen
 
@@ -57,12 +59,12 @@ def test_what_chose_the_plan_does_not_judge_it(rng):
     standard errors, the cautious one's below it by as many as half of the log leaves open."""
     _, model = arms(np.full((300, 2), 0.5), 200, rng)
     start = dict.fromkeys(range(300), 1 / 300)
-    greedy = up.policy_value(model, up.plan_from_model(model), start=start)
+    greedy = up.policy_value(model.at(start=start), up.plan_from_model(model))
     assert greedy.low > 0.5 + 5 * greedy.standard_error
-    plan = up.plan_from_model(model, "cautious", start=start)
+    plan = up.plan_from_model(model.at(start=start), "cautious")
     below = 0.5 - plan.v[0, :300].mean()
     assert -1.5 < below / greedy.standard_error - 1.645 * np.sqrt(2) < 1.5 * np.sqrt(2) + 1.5
-    again = up.plan_from_model(model, "cautious", start=start)
+    again = up.plan_from_model(model.at(start=start), "cautious")
     assert (again.v == plan.v).all()
 
 
@@ -83,8 +85,8 @@ def test_a_bound_is_not_above_the_estimate():
     above = 0
     for seed in range(60):
         _, model = arms(np.full((3, 4), 0.5), 30, np.random.default_rng(seed))
-        plan = up.plan_from_model(model, "cautious", 0.55, start=start)
-        estimate = up.policy_value(model, plan, start=start).value
+        plan = up.plan_from_model(model.at(start=start), "cautious", 0.55)
+        estimate = up.policy_value(model.at(start=start), plan).value
         above += plan.v[0, :3].mean() > estimate + 1e-12
     assert above == 0
 
@@ -96,7 +98,7 @@ def test_draws_are_errors_of_the_estimate(rng):
     task, counts = problem.mdp.true_task, a_log(problem, 60, 0)
     for phi in (problem.phi, up.features.one_hot(task), up.features.pooled(problem.phi)):
         model = fit_counts(phi, counts, 1.0, task)
-        function, d = build_value_function(model, [], None), len(model.theta)
+        function, d = build_value_function(model, []), len(model.theta)
         drawn = np.array([function.draw(rng)[:d] for _ in range(4000)])
         slope = rng.normal(size=drawn.shape[1])
         image = model.fitted.covariance @ slope
@@ -110,10 +112,10 @@ def test_rewards_and_starts(rng):
     n = model.task.n_states
     left = np.zeros((n, 2))
     left[0] = 1.0
-    plan = up.plan_from_model(model.at(reward=left), "cautious", start={1: 0.5, 2: 0.5})
+    plan = up.plan_from_model(model.at(reward=left).at(start={1: 0.5, 2: 0.5}), "cautious")
     assert (plan.policy[0, :3] == 0).all()
     with pytest.raises(ValueError, match="start 99 is unknown"):
-        up.plan_from_model(model, "cautious", start=99)
+        up.plan_from_model(model.at(start=99), "cautious")
     shift = rng.normal(size=4) * 0.1
     assert np.allclose(model.task.by_pair(shifted_probabilities(model, shift)[0]), 1.0)
 
@@ -126,7 +128,7 @@ def promises(problem, n_episodes, n_logs):
     best, rows = up.solve(mdp), []
     for seed in range(n_logs):
         model = fitted(problem, n_episodes, seed)
-        plan = up.plan_from_model(model, "cautious", start=start)
+        plan = up.plan_from_model(model.at(start=start), "cautious")
         said = up.evaluate(model.to_mdp(), best)[0].mean()
         rows.append([plan.v[0].mean(), up.evaluate(mdp, plan)[0].mean(), said])
     return np.array(rows)
@@ -157,7 +159,7 @@ def test_promises_among_many_choices(n_states, n_arms, gap, rng):
     for _ in range(1000):
         chances = np.clip(0.5 + gap * rng.standard_normal((n_states, n_arms)), 0.05, 0.95)
         mdp, model = arms(chances, 200, rng)
-        plan = up.plan_from_model(model, "cautious", start=start)
+        plan = up.plan_from_model(model.at(start=start), "cautious")
         earned = up.evaluate(mdp, plan)[0, :n_states].mean()
         held += plan.v[0, :n_states].mean() <= earned + 1e-12
     print(f"{n_states} states, {n_arms} arms, gaps {gap}: {held / 1000:.3f} of promises hold")
@@ -176,10 +178,10 @@ def test_the_same_in_other_units():
                         terminal=unit * last, reward_range=None)  # fmt: skip
         phi = up.Features(there, problem.phi.matrix)
         model = fit_counts(phi, counts, 1e-6, there)
-        plan = up.plan_from_model(model, "cautious", start=2)
+        plan = up.plan_from_model(model.at(start=2), "cautious")
         greedy = up.plan_from_model(model)
-        found = [up.policy_value(model, p, start=2) for p in (greedy, plan, "behaviour")]
-        gain = up.compare_policies(model, plan, start=2)
+        found = [up.policy_value(model.at(start=2), p) for p in (greedy, plan, "behaviour")]
+        gain = up.compare_policies(model.at(start=2), plan)
         assert greedy.v[0, 2] == pytest.approx(found[0].value)
         for h in range(task.horizon):
             np.testing.assert_allclose(greedy.q(h).max(axis=1), greedy.v[h])

@@ -214,3 +214,25 @@ class TestClusters:
         p = [self.fit(self.log(rng, 150, 30, wrong=1.0)).goodness_of_fit(99, i).p_value
              for i in range(100)]  # fmt: skip
         assert np.mean(np.array(p) <= 0.05) > 0.8
+
+
+def test_rows_of_pairs_do_not_depend_on_the_order_of_the_log():
+    """Without covariates each pair is one situation, in the order in which the log meets them."""
+    counts = {("b", "x"): (30, 10), ("a", "y"): (5, 15), ("c", "x"): (12, 12), ("a", "x"): (9, 27)}
+    rows = [(s, a, t) for (s, a), n in counts.items() for t, k in zip("ac", n, strict=True)
+            for _ in range(k)]  # fmt: skip
+    found = []
+    for order in (rows, sorted(rows), rows[::-1]):
+        frame = dict(zip(("state", "action", "next_state"), zip(*order, strict=True), strict=True))
+        frame, states = {k: list(x) for k, x in frame.items()}, {"state": ["c", "a", "b"]}
+        model = up.fit_transitions("C(next_state)", frame, states=states)
+        fit = model.goodness_of_fit(49)
+        found.append({(r["state"], r["action"]): r for r in fit.rows})
+        assert fit.statistic == pytest.approx(sum(r["statistic"] for r in fit.rows))
+    p = sum(n[0] for n in counts.values()) / sum(map(sum, counts.values()))
+    for pair, n in counts.items():
+        total = sum(n)
+        pearson = (n[0] - total * p) ** 2 / (total * p * (1 - p))
+        for each in found:
+            assert each[pair]["n"] == total
+            assert each[pair]["statistic"] == pytest.approx(pearson)

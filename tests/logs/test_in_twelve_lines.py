@@ -18,9 +18,9 @@ model = up.fit_transitions(formula, "clinic.csv", states=moves, cluster="patient
 print(model.summary())
 pays = {"well": 1.0, "ill": 0.6, "bad": 0.2, "dead": 0.0}
 for age in (-1.0, 0.0, 1.0):
-    fixed = model.at({"age": age}, horizon=20, reward=lambda s, a: pays[s])
+    fixed = model.at({"age": age}, horizon=20, reward=lambda s, a: pays[s], start="ill")
     plan = up.plan_from_model(fixed)
-    worth = up.policy_value(fixed, plan, start="ill")
+    worth = up.policy_value(fixed, plan)
     print(age, worth.value, worth.low, worth.high)
 """
 

@@ -5,15 +5,16 @@ from itertools import compress
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import upriver as up
-from upriver.logs.decision import estimates_table
 from upriver.logs.offpolicy import (
     REPLICATES,
+    build_episodes,
     doubly_robust,
     importance_ratios,
-    read_episodes,
 )
+from upriver.logs.page import estimates_table
 
 from .coverage import PROBLEMS, a_log
 
@@ -116,11 +117,10 @@ def test_a_column_of_rewards_is_discounted_as_the_model_is(model, log):
 
 def test_doubly_robust_needs_only_one_to_be_right(model, log):
     """With values from nowhere it is right on average, with good ones it is sharper."""
-    data = read_episodes(
-        model, log, ("state", "action", "next_state"), "episode", "step", None, None
-    )
+    own = up.fit_transitions(log, features=PROBLEM.phi, task=TASK, individual="episode")
+    data = build_episodes(own)
     did = PROBLEM.behaviour.reshape(-1)
-    ratio = importance_ratios(TASK, data, np.tile(did, (TASK.horizon, 1)), did)
+    ratio = importance_ratios(TASK, data, np.tile(did, (TASK.horizon, 1)), did[data.pairs])
     rng, groups = np.random.default_rng(1), len(TASK.sizes)
     q = rng.random((TASK.horizon, groups))
     v = np.vstack([
@@ -210,11 +210,11 @@ class TestTheOrderOfAnEpisode:
         late = up.fit_transitions(log, features=PROBLEM.phi, task=TASK).at(horizon=4)
         # beyond the horizon nothing is used
         up.check_policy_value(late, "behaviour", rows.drop(index=broken))
-        with pytest.raises(ValueError, match=r"holds 1 and 2 in episode 17; .* one cluster"):
+        with pytest.raises(ValueError, match=r"17 is in more than one 'who'; .* one cluster"):
             self.check(model, rows.assign(who=1 + at), cluster="who")
         for first, second, weight in ((1, 2, 1 + at), (1, 0, 1 - at)):
             with pytest.raises(ValueError, match=f"holds ({first} and {second}|{second} and "
-                               f"{first}) in episode 17; .* one weight"):  # fmt: skip
+                               f"{first}) for episode 17; .* one weight"):  # fmt: skip
                 self.check(model, rows.assign(times=weight), weights="times")
 
     @pytest.mark.parametrize("column", ["action", "reward"])
@@ -345,7 +345,7 @@ def test_weights_count_episodes(model, log):
     assert one.rows[1]["standard_error"] == pytest.approx(other.rows[1]["standard_error"])
     torn = by_row.copy()
     torn[5] = 7
-    with pytest.raises(ValueError, match="in episode 0; all rows of an episode"):
+    with pytest.raises(ValueError, match="for episode 0; all rows of an individual"):
         up.check_policy_value(model, policy, {**log, "times": torn}, weights="times")
     # a state that only an episode of weight 0 has need not be one of the model
     states = [s if n > 0 else (9, 9, 9) for s, n in zip(log["state"], by_row, strict=True)]
@@ -461,7 +461,8 @@ class TestTwoSteps:
         ):
             assert found[name]["value"] == pytest.approx(value), name
             assert found[name]["standard_error"] == pytest.approx(error), name
-            low, high = value - 1.959964 * error, value + 1.959964 * error
+            reach = stats.t.ppf(0.975, len(rows) - 1) * error
+            low, high = value - reach, value + reach
             assert (found[name]["low"], found[name]["high"]) == pytest.approx((low, high))
 
     def test_logged_propensities_and_clusters(self):
@@ -477,8 +478,9 @@ class TestTwoSteps:
         assert found.rows[1]["standard_error"] == pytest.approx(error)
         again = up.check_policy_value(model, self.policy, log, propensity="p", cluster="person")
         assert again.rows[1]["value"] == pytest.approx(value)
-        # three copies of six episodes are six clusters, with sums three times as large
-        assert again.rows[1]["standard_error"] == pytest.approx(error * np.sqrt(3))
+        # three copies of six episodes are six clusters, with sums three times as large; with few
+        # clusters the variance has C - 1 in the place of C
+        assert again.rows[1]["standard_error"] == pytest.approx(error * np.sqrt(3 * 6 / 5))
         ratio = again.rows[3]["standard_error"] / found.rows[3]["standard_error"]
         assert 1.4 < ratio < 2.6  # with six clusters not all pairs are met in every draw
 
@@ -510,7 +512,7 @@ class TestTwoSteps:
         row = up.check_policy_value(model, np.array([0]), log, reward="paid").rows[3]
         assert row["value"] == pytest.approx(paid.mean())
         assert row["standard_error"] == pytest.approx(paid.std() / 20, rel=0.15)
-        width = 2 * 1.959964 * row["standard_error"]
+        width = 2 * stats.t.ppf(0.975, 399) * row["standard_error"]
         assert row["high"] - row["low"] == pytest.approx(width)
 
 

@@ -37,7 +37,7 @@ SETTINGS = {
     "discounted horizon": {"age": 0.5, "horizon": 4, "discount": 0.7},
     "age by step": {"age": [0.0, 0.5, 1.0, 1.0], "horizon": 4, "discount": 0.7},
     "infinite horizon": {"age": 0.5, "discount": 0.7},
-    "average over ages": {"horizon": 4, "discount": 0.7, "average": True},
+    "average over ages": {"horizon": 4, "discount": 0.7},
 }
 
 
@@ -46,12 +46,14 @@ SETTINGS = {
 def test_the_gradient_is_that_of_finite_differences(kind, setting, rng):
     """In theta, in the behaviour and in the coefficients of the reward, all at once."""
     model = up.fit_transitions(FORMULA, visits(rng), reward=REWARDS[kind]).at(**SETTINGS[setting])
-    function = build_value_function(model, [(POLICY, 1.0), ("behaviour", -1.0)], {0: 0.3, 1: 0.7})
+    model = model.at(start={0: 0.3, 1: 0.7})
+    function = build_value_function(model, [(POLICY, 1.0), ("behaviour", -1.0)])
     point = 0.05 * rng.normal(size=len(function.origin))
     slope, way = function.at(point).slope, rng.normal(size=len(point)) * 1e-5
     rise = function.at(point + way).value - function.at(point - way).value
     assert 2 * slope @ way == pytest.approx(rise, rel=1e-5)
-    for part in np.split(slope, [4, 8]):
+    edges = np.cumsum([len(model.theta), model.behaviour.coefficients.size])
+    for part in np.split(slope, edges):
         assert np.abs(part).max() > 0
 
 
@@ -61,7 +63,7 @@ def test_the_errors_are_those_of_rows_written_out(kind, rng):
     frame = visits(rng, 200)
     model = up.fit_transitions(FORMULA, frame, reward=REWARDS[kind]).with_errors("robust")
     at = model.at(age=0.5, horizon=3)
-    function = build_value_function(at, [(POLICY, 1.0)], 0)
+    function = build_value_function(at.at(start=0), [(POLICY, 1.0)])
     estimates, p = model.log.rewards, model.log.data.probabilities(model.theta)
     outcome, of = estimates.outcomes["cost"], model.log.situations
     pair = (frame["state"] * 2 + frame["action"]).to_numpy()
@@ -82,9 +84,10 @@ def test_the_errors_are_those_of_rows_written_out(kind, rng):
     d = len(model.theta)
     whole[d:, d:] = bread @ (design * (residual**2 / (1 - leverage))[:, None]).T @ design @ bread
     slope = rng.normal(size=len(function.origin))
-    slope[d : d + 4] = 0.0
-    expected = whole @ np.delete(slope, np.s_[d : d + 4])
-    found = np.delete(function.image(slope), np.s_[d : d + 4])
+    actions = np.s_[d : d + function.behaviour.coefficients.size]
+    slope[actions] = 0.0
+    expected = whole @ np.delete(slope, actions)
+    found = np.delete(function.image(slope), actions)
     np.testing.assert_allclose(found, expected, rtol=1e-7)
     drawn = np.array([function.draw(rng) for _ in range(4000)]) @ slope
     assert drawn.std() == pytest.approx(np.sqrt(slope @ function.image(slope)), rel=0.05)
@@ -95,7 +98,7 @@ def test_clusters_of_rewards_are_written_out(rng):
     frame = visits(rng, 300, 8)
     model = up.fit_transitions("C(next_state):C(action)", frame, reward="cost", cluster="who",
                                horizon=3)  # fmt: skip
-    function = build_value_function(model, [(POLICY, 1.0)], 0)
+    function = build_value_function(model.at(start=0), [(POLICY, 1.0)])
     pair = (frame["state"] * 2 + frame["action"]).to_numpy()
     mean = frame.groupby(pair)["cost"].mean().to_numpy()
     parts = np.zeros((8, 4))
@@ -107,7 +110,7 @@ def test_clusters_of_rewards_are_written_out(rng):
     slope = np.concatenate([np.zeros(len(function.origin) - 4), rng.normal(size=4)])
     expected = parts.T @ (parts @ slope[-4:])
     np.testing.assert_allclose(function.image(slope)[-4:], expected, rtol=1e-8)
-    result = up.policy_value(model, POLICY, start=0)
+    result = up.policy_value(model.at(start=0), POLICY)
     assert model.fitted.quantile(0.95) == pytest.approx(2.364624)  # t with 7 degrees of freedom
     assert "cluster (8 clusters); 40 or more are needed" in " ".join(model.summary().split())
     ends = (result.high - result.low) / 2
@@ -121,7 +124,7 @@ def test_the_adjustment_for_few_clusters_is_that_of_a_linear_model(rng):
     x, e, c = rng.normal(size=(60, 3)), rng.normal(size=60), np.arange(60) % 6
     bread = np.linalg.inv(x.T @ x)
     scores = np.array([x[c == i].T @ e[c == i] for i in range(6)])
-    found = adjust_scores(scores, bread, lambda i: x[c == i].T @ x[c == i])
+    found = adjust_scores(scores, bread, enumerate(x[c == i].T @ x[c == i] for i in range(6)))
     for i in range(6):
         mine = x[c == i]
         values, axes = np.linalg.eigh(np.eye(10) - mine @ bread @ mine.T)
@@ -141,8 +144,8 @@ def test_rewards_of_transitions_by_function_and_column(rng):
         outcome = {"reward": fit["paid"]} if reward == "paid" else {}
         model = up.fit_transitions(FORMULA, frame, **outcome)
         at = model.at(age=0.5, horizon=5, discount=0.9, reward=reward)
-        values.append(up.policy_value(at, POLICY, start=1).value)
-        mdp = at.to_mdp(start=1)
+        values.append(up.policy_value(at.at(start=1), POLICY).value)
+        mdp = at.at(start=1).to_mdp()
         assert up.evaluate(mdp, POLICY)[0, 1] == pytest.approx(values[-1])
     v = np.zeros(2)
     for _ in range(5):
@@ -154,7 +157,7 @@ def test_rewards_of_transitions_by_function_and_column(rng):
         v = np.array(after)
     np.testing.assert_allclose(values, v[1])
     pairs = model.at(age=0.5, horizon=1, reward={(0, 1): 4.0, 1: 2.0})
-    assert up.policy_value(pairs, POLICY, start=0).value == pytest.approx(4.0)
+    assert up.policy_value(pairs.at(start=0), POLICY).value == pytest.approx(4.0)
     with pytest.raises(ValueError, match="reward names 7; the states are 0, 1"):
         model.at(age=0.5, horizon=1, reward={7: 1.0})
     with pytest.raises(ValueError, match="reward is 'fee'; the outcomes of the model are 'paid'"):
@@ -166,9 +169,9 @@ def test_given_rewards_that_depend_on_covariates(rng):
     frame = visits(rng)
     model = up.fit_transitions(FORMULA, frame)
     at = model.at(age=[0.5, 1.0], horizon=2, reward=lambda s, a, age: age + a)
-    assert up.policy_value(at, np.array([1, 1]), start=0).value == pytest.approx(1.5 + 1.0 + 1.0)
-    moved = model.at(horizon=1, average=True, reward=lambda s, a, t, age: 10.0 * age + t)
-    found = up.policy_value(moved, POLICY, start=0, by="age")
+    assert up.policy_value(at.at(start=0), np.array([1, 1])).value == pytest.approx(1.5 + 1.0 + 1.0)
+    moved = model.at(horizon=1, reward=lambda s, a, t, age: 10.0 * age + t)
+    found = up.policy_value(moved.at(start=0), POLICY, by="age")
     for age, value in found.each.items():
         (row,) = (
             x
@@ -177,7 +180,7 @@ def test_given_rewards_that_depend_on_covariates(rng):
         )
         assert value.value == pytest.approx(10.0 * age + row["probability"])
     shares = frame["age"].value_counts(normalize=True)
-    whole = up.policy_value(moved, POLICY, start=0).value
+    whole = up.policy_value(moved.at(start=0), POLICY).value
     assert whole == pytest.approx(sum(shares[age] * x.value for age, x in found.each.items()))
 
 
@@ -235,7 +238,7 @@ def test_noise_of_rewards_widens_intervals(rng):
     n = np.bincount(frame["state"] * 2 + frame["action"])
     found = up.compare_policies(model, np.array([1, 1]), np.array([0, 0]))
     assert found.low < 0 < found.high and found.standard_error > 3 * 50 / np.sqrt(n.max())
-    plan = up.plan_from_model(model, "cautious", start=0)
+    plan = up.plan_from_model(model.at(start=0), "cautious")
     greedy = up.plan_from_model(model)
     assert plan.v[0, 0] < greedy.v[0, 0] - 50 / np.sqrt(n.max())
     few = up.fit_transitions("C(next_state):C(action)", frame[:20], reward="cost", horizon=6)
@@ -249,19 +252,20 @@ def test_several_outcomes(rng):
     model = up.fit_transitions(FORMULA, frame, reward=outcomes)
     at = model.at(age=0.0, horizon=6)
     discount = {"cost": 0.9, "years": 0.8}
-    options = {"start": 0, "rewards": ["cost", "gain", "years"], "discount": discount}
-    found = up.compare_policies(at, POLICY, np.array([0, 0]), **options)
+    late = at.at(horizon=6, discount=discount, start=0)
+    names = ["cost", "gain", "years"]
+    found = up.compare_policies(late, POLICY, np.array([0, 0]), rewards=names)
     for name, reward in (("cost", "cost"), ("gain", "gain"), ("years", {0: 1.0, 1: 0.5})):
         alone = model.at(age=0.0, horizon=6, discount=discount.get(name), reward=reward)
-        one = up.compare_policies(alone, POLICY, np.array([0, 0]), start=0)
+        one = up.compare_policies(alone.at(start=0), POLICY, np.array([0, 0]))
         for key in ("value", "standard_error", "low", "high"):
             assert getattr(found[name], key) == pytest.approx(getattr(one, key)), (name, key)
     errors = np.sqrt(np.diag(found.covariance))
     np.testing.assert_allclose(errors, [x.standard_error for x in found.each.values()])
     # the covariance is that of a weighted sum: V(a + b) = V(a) + V(b) + 2 cov
     both = model.at(age=0.0, horizon=6, reward={"cost": 1.0, "gain": 1.0})
-    plain = up.compare_policies(at, POLICY, np.array([0, 0]), start=0, rewards=["cost", "gain"])
-    total = up.compare_policies(both, POLICY, np.array([0, 0]), start=0)
+    plain = up.compare_policies(at.at(start=0), POLICY, np.array([0, 0]), rewards=["cost", "gain"])
+    total = up.compare_policies(both.at(start=0), POLICY, np.array([0, 0]))
     assert total.standard_error**2 == pytest.approx(plain.covariance.sum())
     assert total.value == pytest.approx(plain.values.sum())
     drawn = plain.draws(1500)
@@ -359,31 +363,31 @@ def test_fieller_and_acceptability_by_hand():
 def test_values_by_segment_and_their_average(rng):
     frame = visits(rng, 900)
     model = up.fit_transitions(FORMULA, frame, reward="cost ~ age + C(action)")
-    at = model.at(horizon=4, average=True)
-    by_age = up.policy_value(at, POLICY, start=0, by="age")
+    at = model.at(horizon=4)
+    by_age = up.policy_value(at.at(start=0), POLICY, by="age")
     shares = frame["age"].value_counts(normalize=True)
     for age, value in by_age.each.items():
-        alone = up.policy_value(model.at(age=age, horizon=4), POLICY, start=0)
+        alone = up.policy_value(model.at(age=age, horizon=4).at(start=0), POLICY)
         assert value.value == pytest.approx(alone.value)
         assert value.standard_error == pytest.approx(alone.standard_error)
-    whole = up.policy_value(at, POLICY, start=0)
+    whole = up.policy_value(at.at(start=0), POLICY)
     weights = np.array([shares[age] for age in by_age.each])
     assert whole.value == pytest.approx(weights @ by_age.values)
     error = np.sqrt(weights @ by_age.covariance @ weights)
     assert whole.standard_error == pytest.approx(error)
-    plan = up.plan_from_model(at, "cautious", start=0)  # an action for each (age, state)
+    plan = up.plan_from_model(at.at(start=0), "cautious")  # an action for each (age, state)
     assert plan.policy.shape == (4, 6) and plan.task.states[0] == (-1.0, 0)
-    best = up.policy_value(at, plan, start=0)
+    best = up.policy_value(at.at(start=0), plan)
     assert best.value >= whole.value - 1e-9
     with pytest.raises(
-        ValueError, match="by is 'sex'; the covariates that are averaged over are age"
+        ValueError, match="by is 'sex', which the model does not use; put it into the formula"
     ):
         up.policy_value(at, POLICY, by="sex")
 
 
 def test_the_cohort_trace_is_that_of_powers(rng):
     model = up.fit_transitions(FORMULA, visits(rng)).at(age=[0.0, 0.5, 1.0], horizon=3)
-    trace = up.cohort_trace(model, POLICY, start=1)
+    trace = up.cohort_trace(model.at(start=1), POLICY)
     share = np.array([0.0, 1.0])
     for h in range(3):
         np.testing.assert_allclose(trace.loc[h], share)
@@ -404,14 +408,14 @@ model = up.fit_transitions(
     reward={"cost": "cost ~ C(state) + action", "qaly": {0: 0.9, 1: 0.5}},
 )
 ages = [0.02 * year for year in range(30)]
-cohort = model.at(age=ages, horizon=30)
 late = {"cost": 0.965, "qaly": 0.985}
+cohort = model.at(age=ages, horizon=30, discount=late, start=0)
 new, old = np.ones(3, int), np.zeros(3, int)
-gain = up.compare_policies(cohort, new, old, start=0, rewards=["cost", "qaly"], discount=late)
+gain = up.compare_policies(cohort, new, old, rewards=["cost", "qaly"])
 icer = gain.ratio("cost", "qaly")
 curve = gain.acceptability([0, 500, 5_000, 50_000])
 figure = gain.plot(range(0, 20_000, 500))
-trace = up.cohort_trace(cohort, new, start=0)
+trace = up.cohort_trace(cohort, new)
 """
 
 

@@ -162,7 +162,7 @@ def test_rows_of_weight_0_are_as_if_absent(frame, tmp_path, options, as_file):
     np.testing.assert_allclose(one.bse, other.bse, rtol=1e-9)
     reward = options.get("reward", {"well": 1.0})
     values = [
-        up.policy_value(x.at(horizon=3, average=True, reward=reward), "behaviour", start="ill")
+        up.policy_value(x.at(horizon=3, reward=reward).at(start="ill"), "behaviour")
         for x in (one, other)
     ]
     assert values[0].standard_error == pytest.approx(values[1].standard_error, rel=1e-9)

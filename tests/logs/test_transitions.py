@@ -28,7 +28,7 @@ def test_a_pair_with_one_next_state_needs_no_attributes(rng):
     )  # fmt: skip
     p = float(np.mean(log["next_state"] == "end"))
     assert model.transitions("end", "x")[0]["probability"] == 1.0
-    assert up.policy_value(model, "x", start="a").value == pytest.approx(p + 1 - (1 - p) ** 2)
+    assert up.policy_value(model.at(start="a"), "x").value == pytest.approx(p + 1 - (1 - p) ** 2)
 
 
 @pytest.fixture(scope="module")
@@ -288,7 +288,7 @@ def test_a_plan_at_fixed_covariates(frame, model):
     values = []
     for age in (-1.0, 0.0, 1.0):
         at = model.at(age=age, horizon=12, reward=lambda s, a: pays[s])
-        mdp = at.to_mdp("ill")
+        mdp = at.at(start="ill").to_mdp()
         plan = up.plan_from_model(model.at({"age": age}, horizon=12, reward=lambda s, a: pays[s]))
         np.testing.assert_allclose(plan.v, up.solve(mdp).v, rtol=1e-12)
         values.append(plan.v[0, list(model.log.space.states).index("ill")])
@@ -306,7 +306,7 @@ def test_a_plan_at_fixed_covariates(frame, model):
     ageing = model.at({"age": np.linspace(-1, 1, 12)}, horizon=12, reward=lambda s, a: pays[s])
     ill = list(model.log.space.states).index("ill")
     assert values[0] > up.plan_from_model(ageing).v[0, ill] > values[2]
-    careful = up.plan_from_model(ageing, "cautious", start="ill")
+    careful = up.plan_from_model(ageing.at(start="ill"), "cautious")
     assert careful.v[0, ill] < up.plan_from_model(ageing).v[0, ill]
 
 
@@ -373,8 +373,6 @@ def test_gaps_and_unknown_words_are_named(frame, model, tmp_path):
             call()
     with pytest.raises(ValueError, match="the state 'gone'"):
         model.predict(frame.head(1).assign(state="gone"))
-    with pytest.raises(ValueError, match="at lacks 'age'"):
-        model.at(horizon=3)
     with pytest.raises(
         ValueError, match="at names 'weight'; the covariates of the model are 'age'"
     ):
@@ -464,8 +462,8 @@ def test_a_model_without_covariates_has_a_task(frame):
         "worse + better + death", frame, states=MOVES, horizon=5, reward=pays
     )
     again = plain.at(horizon=5, reward=lambda s, a: pays.get(s, 0.0))
-    assert up.policy_value(plain, "behaviour", start="ill").value == pytest.approx(
-        up.policy_value(again, "behaviour", start="ill").value
+    assert up.policy_value(plain.at(start="ill"), "behaviour").value == pytest.approx(
+        up.policy_value(again.at(start="ill"), "behaviour").value
     )
     assert (
         isinstance(plain.at(horizon=3), up.TransitionModel)
@@ -473,9 +471,10 @@ def test_a_model_without_covariates_has_a_task(frame):
     )
     aged = up.fit_transitions(clinic.FORMULA, frame, states=MOVES, horizon=5, reward=pays)
     assert aged.task is None and up.plan_from_model(aged.at(age=1.0)).v.shape == (6, 4)
+    with pytest.raises(ValueError, match=r"model\.at\(age=\.\.\.\)"):
+        aged.transitions("ill", "rest")
     for call in (up.plan_from_model, lambda m: up.policy_value(m, "behaviour")):
-        with pytest.raises(ValueError, match=r"model\.at\(age=\.\.\.\)"):
-            call(aged)
+        call(aged)  # each individual has an age of its own
         with pytest.raises(TypeError, match="model is a int"):
             call(3)
 

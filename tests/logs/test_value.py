@@ -54,7 +54,7 @@ def test_terminal_values_are_discounted_once(rng, horizon):
     """They were discounted at every change of the reward, and not at all with one step."""
     last = np.arange(5.0)
     task = replace(TASK, terminal=last)
-    model = fit(task, PHI, logged(MDP, rng, 200))
+    model = fit(task, PHI, logged(MDP, rng, 200)).at(start=MDP.true_task.state_names[0])
     reward, policy = {MDP.true_task.state_names[0]: 1.0}, np.ones(5, int)
     p = model.probability
     v = 0.9**horizon * last
@@ -63,13 +63,13 @@ def test_terminal_values_are_discounted_once(rng, horizon):
         v = ahead + 0.9**h * (np.arange(5) == 0)
     at = model.at(horizon=horizon, discount=0.9, reward=reward)
     other = model.at(horizon=3, discount=0.0, reward=reward)
-    plain = model.at(horizon=horizon, reward=reward)
     for same in (at, at.at(reward=reward),
                  other.at(horizon=horizon, discount=0.9, reward=reward)):  # fmt: skip
         assert up.policy_value(same, policy).value == pytest.approx(v[0])
     named = up.policy_value(at, policy, rewards={"days": reward})
     assert named["days"].value == pytest.approx(v[0])
-    named = up.policy_value(plain, policy, rewards={"days": reward}, discount={"days": 0.9})
+    plain = model.at(horizon=horizon, discount={"days": 0.9})
+    named = up.policy_value(plain, policy, rewards={"days": reward})
     assert named["days"].value == pytest.approx(v[0])
     with pytest.raises(ValueError, match=r"terminal values.* not to each of 'days', 'cost'"):
         up.policy_value(at, policy, rewards={"days": reward, "cost": reward})
@@ -86,7 +86,7 @@ def test_a_discount_needs_no_reward_yet(model, rng):
 
 def test_the_standard_error_is_the_delta_method(model, rng):
     policy = policies(rng)["mixed"]
-    result = up.policy_value(model, policy, start=2)
+    result = up.policy_value(model.at(start=2), policy)
     found = evaluate_policy(TASK, model.prob, policy_table(TASK, policy), np.eye(5)[2])
     slope = PHI.matrix.T @ found.weight[0]
     assert result.standard_error == pytest.approx(np.sqrt(slope @ model.fitted.covariance @ slope))
@@ -97,7 +97,7 @@ def test_the_interval_is_the_extremes_of_the_ellipsoid(model, rng):
     """No core in the ellipsoid has a value outside, some come close; it is nearly symmetric when
     the log is long."""
     policy = policies(rng)["mixed"]
-    result = up.policy_value(model, policy, start=2, confidence=0.99)
+    result = up.policy_value(model.at(start=2), policy, confidence=0.99)
     root = np.linalg.cholesky(model.fitted.covariance) * 2.575829
     u = rng.normal(size=(20_000, 4))
     shifts = (u / np.linalg.norm(u, axis=1, keepdims=True)) @ root.T
@@ -110,7 +110,7 @@ def test_the_interval_is_the_extremes_of_the_ellipsoid(model, rng):
     assert result.low <= values.min() + 1e-3 * width
     assert result.high >= values.max() - 1e-3 * width
     assert width == pytest.approx(np.ptp(values), rel=0.03)
-    long = up.policy_value(fit(TASK, PHI, logged(MDP, rng, 10**6)), policy, start=2)
+    long = up.policy_value(fit(TASK, PHI, logged(MDP, rng, 10**6)).at(start=2), policy)
     for end in (long.low, long.high):
         assert abs(end - long.value) == pytest.approx(1.959964 * long.standard_error, rel=0.01)
 
@@ -126,7 +126,7 @@ def test_a_direction_without_data_does_not_hide_the_others(rng):
     counts = np.array([50, 50, 0, 0, 50, 50, 50, 50.0])
     model = up.fit_transitions(
         task.triples, features=phi, task=task, weights=counts, regularization=1e-4
-    )
+    ).at(start=0)
     rarely = np.array([[0.99, 0.01], [0.5, 0.5]])
     alone = up.policy_value(model, np.array([0, 0]))
     both = up.policy_value(model, rarely)
@@ -176,7 +176,7 @@ def test_policies_are_matched_by_name(model):
     assert always == up.policy_value(model, np.zeros(TASK.n_states, int)).value
     assert always == up.policy_value(model, dict.fromkeys(TASK.state_names, TASK.actions[0])).value
     with pytest.raises(ValueError, match="start 9 is unknown"):
-        up.policy_value(model, plan, start=9)
+        model.at(start=9)
 
 
 def test_steps_without_data_are_told(rng):
@@ -218,13 +218,13 @@ def test_clusters_count_in_the_behaviour(rng, n_logs, close):
     values, errors, alone, gains, of_gain = [], [], [], [], []
     for _ in range(n_logs):
         model = up.fit_transitions(formula, clinicians(rng), **options)
-        found = up.policy_value(model, "behaviour", start=0)
-        gain = up.compare_policies(model, np.array([1, 1]), "behaviour", start=0)
+        found = up.policy_value(model.at(start=0), "behaviour")
+        gain = up.compare_policies(model.at(start=0), np.array([1, 1]), "behaviour")
         values.append(found.value)
         errors.append(found.standard_error)
         gains.append(gain.value)
         of_gain.append(gain.standard_error)
-        classical = up.policy_value(model.with_errors("classical"), "behaviour", start=0)
+        classical = up.policy_value(model.with_errors("classical").at(start=0), "behaviour")
         alone.append(classical.standard_error)
     assert np.mean(errors) == pytest.approx(np.std(values), rel=close)
     assert np.mean(of_gain) == pytest.approx(np.std(gains), rel=close)
@@ -238,12 +238,12 @@ def test_the_joint_sandwich_is_that_of_the_clusters_written_out(rng):
     log = clinicians(rng, 12)
     options = {"cluster": "who", "horizon": 3, "reward": {1: 1.0}}
     model = up.fit_transitions("C(next_state):C(action)", log, **options)
-    function = build_value_function(model, [("behaviour", 1.0)], 0)
+    function = build_value_function(model.at(start=0), [("behaviour", 1.0)])
     d, slope = len(model.theta), rng.normal(size=len(function.origin))
     first = np.concatenate([slope[:d], np.zeros(len(slope) - d)])
     np.testing.assert_allclose(function.image(first)[:d], model.cov_params() @ slope[:d])
     pair = log["state"] * 2 + log["action"]
-    n, share = np.bincount(log["state"])[[0, 0, 1, 1]], function.behaviour
+    n, share = np.bincount(log["state"])[[0, 0, 1, 1]], function.done()[0]
     parts = []
     for c in range(12):
         mine = log["who"] == c

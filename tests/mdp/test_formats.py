@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 import upriver as up
 from studies import environments
@@ -264,16 +265,70 @@ def test_every_fitted_model_is_an_mdp():
         regularization=1.0,
     )
     plan = up.plan_from_model(model)
-    for made in (fitted.to_mdp(), model.to_mdp(start={0: 0.5, 2: 0.5})):
+    for made in (fitted.to_mdp(), model.at(start={0: 0.5, 2: 0.5}).to_mdp()):
         assert np.allclose(up.solve(made).v, plan.v)
-    assert model.to_mdp(start=2).initial_states.tolist() == [2]
+    assert model.at(start=2).to_mdp().initial_states.tolist() == [2]
     assert fitted.to_mdp(reward=np.ones((4, 2)), horizon=3).horizon == 3
     assert np.allclose(up.solve(fitted.to_mdp(reward=np.ones((4, 2)), horizon=3)).v[0], 3.0)
     with pytest.raises(ValueError, match="start 9 is unknown"):
-        fitted.to_mdp(start=9)
+        fitted.at(start=9).to_mdp()
     hidden = up.Features(task.with_unknown_reward(), phi.matrix, phi.names)
     with pytest.raises(ValueError, match="no known reward"):
         up.fit_mnl(hidden, counts, 1.0).to_mdp()
     choices = up.fit_choices([[1.0], [2.0]], [1, 0], [0, 0], regularization=1.0)
     with pytest.raises(ValueError, match="fit of choices"):
         choices.to_mdp()
+
+
+def sparse_cycle(n: int, width: int):
+    """n states with `width` successors each, as a sparse matrix."""
+    following = np.sort((np.arange(n)[:, None] + np.arange(width)) % n, axis=1)
+    starts = np.arange(n + 1) * width
+    return sparse.csr_array((np.full(n * width, 1 / width), following.ravel(), starts), (n, n))
+
+
+def test_one_limit_of_triples_for_every_builder(monkeypatch):
+    """All name the limit, an estimate of memory and a way forward; 64 bytes for each triple."""
+    monkeypatch.setattr(validation, "MAX_TRIPLES", 10_000)
+    n, width = 1_000, 11
+    dense = sparse_cycle(n, width).toarray()[:, None]
+    frame = {
+        "state": np.repeat(np.arange(n), width), "action": np.zeros(n * width, int),
+        "next_state": dense[:, 0].nonzero()[1], "probability": np.full(n * width, 1 / width),
+        "reward": np.zeros(n * width),
+    }  # fmt: skip
+
+    def successors(s, a):
+        return [(s + i) % n for i in range(width)]
+
+    builders = [
+        lambda: up.FiniteMDP.from_arrays(dense, np.zeros((n, 1)), 3),
+        lambda: up.FiniteMDP.from_sparse(sparse_cycle(n, width), np.zeros((n, 1)), 3),
+        lambda: up.FiniteMDP.from_frame(frame, 3),
+        lambda: up.Task.from_successors(range(n), ["go"], successors, 3),
+        lambda: up.FiniteMDP.from_functions(
+            0, ["go"], successors, lambda s, a, t: 1 / width, lambda s, a: 0.0, None, discount=0.9
+        ),
+        lambda: up.envs.riverswim(200).task("full"),
+    ]
+    for build in builders:
+        with pytest.raises(
+            ValueError, match=r"states have .*triples \(s, a, s'\).* GB .*at most 10,000.*fewer"
+        ):
+            build()
+
+
+@pytest.mark.parametrize("many", [range(2**30), iter(range(2**30))])
+def test_lists_without_an_end_are_refused_before_they_are_made(many, monkeypatch):
+    """States, actions and next states that are far too many are not listed first."""
+    monkeypatch.setattr(validation, "MAX_TRIPLES", 10_000)
+    with pytest.raises(ValueError, match=r"states .* more than 10,000 names"):
+        up.Task.from_successors(many, ["go"], lambda s, a: [s], 3)
+
+
+def test_actions_and_successors_without_an_end_are_refused(monkeypatch):
+    monkeypatch.setattr(validation, "MAX_TRIPLES", 10_000)
+    with pytest.raises(ValueError, match=r"actions .* more than 10,000 names"):
+        up.Task.from_successors([0], range(2**30), lambda s, a: [s], 3)
+    with pytest.raises(ValueError, match=r"successors\(0, 'go'\) .* more than 10,000 names"):
+        up.Task.from_successors([0], ["go"], lambda s, a: range(2**30), 3)

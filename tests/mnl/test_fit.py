@@ -353,3 +353,79 @@ def test_missing_labels_of_choices_are_refused(what):
     given[what][2] = np.nan
     with pytest.raises(ValueError, match=rf"{what}\[2\] is missing"):
         up.fit_choices(x, np.tile([1, 0], 4), **given)
+
+
+def two_successors() -> up.Task:
+    """Pairs (0, go), (1, go) with next states 0 and 1."""
+    return up.FiniteMDP.from_arrays([[[0.5, 0.5]], [[0.5, 0.5]]], [[0.0], [0.0]], 1).task()
+
+
+def test_an_interval_beyond_rounding_of_probabilities_is_that_of_the_log_odds():
+    """With log-odds of 40 the larger probability is 1 to rounding; its interval is not."""
+    from scipy import special
+
+    features = up.Features(two_successors(), [[0.0], [0.01], [0.0], [0.0]], names=["far"])
+    fitted = up.fit_mnl(features, [0.0, 1e6, 0.0, 0.0], 1e-3)
+    log_odds, error = 0.01 * fitted.theta[0], 0.01 * fitted.standard_errors[0]
+    assert 5 < log_odds < 15
+    for ridge in (1e-3, 1e-9, 1e-16):
+        fitted = up.fit_mnl(features, [0.0, 1e6, 0.0, 0.0], ridge)
+        log_odds, error = 0.01 * fitted.theta[0], 0.01 * fitted.standard_errors[0]
+        row = fitted.transitions(0, 0)
+        reach = special.ndtri(0.975) * error
+        ends = special.expit([log_odds - reach, log_odds + reach])
+        assert [row[1]["low"], row[1]["high"]] == pytest.approx(list(ends), rel=1e-9)
+        assert [row[0]["low"], row[0]["high"]] == pytest.approx(
+            list(special.expit([-log_odds - reach, -log_odds + reach])), rel=1e-9
+        )
+        p = special.expit(-log_odds)
+        assert row[1]["standard_error"] == pytest.approx(p * (1 - p) * error, rel=1e-6)
+    assert log_odds > 35 and row[1]["low"] < 0.5
+
+
+def test_intervals_are_made_from_the_gradient_of_the_log_odds(rng):
+    """Against finite differences, with up to five successors of unequal probabilities."""
+    from scipy import special
+
+    from upriver.mnl.fitted import log_odds_intervals
+
+    sizes = np.array([3, 1, 5, 2])
+    of, covariance = np.repeat(np.arange(4), sizes), np.diag([0.3, 0.01, 2.0])
+    x, theta = rng.standard_normal((11, 3)), np.array([1.0, -3.0, 2.0])
+
+    def log_odds(theta):
+        z = np.exp(x @ theta)
+        others = np.array([z[(of == of[i]) & (np.arange(11) != i)].sum() for i in range(11)])
+        return np.log(z) - np.log(np.where(others > 0, others, 1e-300))
+
+    p = special.expit(log_odds(theta))
+    score = x - np.array([(p[of == g, None] * x[of == g]).sum(axis=0) for g in of])
+    error, low, high = log_odds_intervals(sizes, p, score, covariance, 1.7)
+    step = 1e-6 * np.eye(3)
+    slope = np.array([log_odds(theta + e) - log_odds(theta - e) for e in step]).T / 2e-6
+    spread = np.sqrt(np.einsum("ij,jk,ik->i", slope, covariance, slope))
+    some = np.repeat(sizes > 1, sizes)
+    np.testing.assert_allclose(error[some], (p * (1 - p) * spread)[some], rtol=1e-6)
+    for end, sign in ((low, -1.7), (high, 1.7)):
+        expected = special.expit(log_odds(theta) + sign * spread)
+        np.testing.assert_allclose(end[some], expected[some], rtol=1e-6)
+    assert (error[3], low[3], high[3]) == (0.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+def test_a_summary_where_the_last_pair_does_not_exist(make):
+    """State 1 has one action of two, so that the last pair has no triple."""
+    mdp = up.FiniteMDP.from_arrays(
+        [[[0.5, 0.5], [0.5, 0.5]], [[0.5, 0.5], [0.0, 0.0]]], [[0.0] * 2] * 2, 1
+    )
+    features = up.Features(mdp.task(), make([[0.0], [1.0], [0.0], [1.0], [0.0], [1.0]]))
+    assert "theta[0]" in up.fit_mnl(features, [5, 3, 2, 2, 4, 7], 0.1).summary()
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+def test_pairs_that_were_never_visited_cause_no_warning(make):
+    """The span of a column among pairs that the data do not have says nothing about the fit."""
+    features = up.Features(two_successors(), make([[0.0], [1.0], [0.0], [1e4]]), names=["size"])
+    plain = up.fit_mnl(features, [60.0, 40.0, 0.0, 0.0], 1e-6)
+    assert plain.theta[0] == pytest.approx(np.log(40 / 60), abs=1e-6)
+    assert plain.warnings == []

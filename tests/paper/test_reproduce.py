@@ -65,7 +65,12 @@ def test_reproduce_writes_the_table_the_figures_and_the_page(tmp_path, capsys):
         assert by["UCRL-MNL", n] > 0.9 * best
         assert by["UCRL-MNL", n] > by["UC-MatrixRL", n] > by["UCRL-VTR", n] > by["LSVI-UCB", n]
     assert by["Greedy", "20"] == pytest.approx(80.0)
-    assert "UC-MatrixRL" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    table = printed[printed.index("Cumulative return") : printed.index("written (")].splitlines()
+    assert max(map(len, table)) <= 80, "\n".join(table)
+    words = [line.split()[:2] for line in table if line]
+    assert ["UC-MatrixRL", "ours"] in words and words.count(["printed", "372.5"]) == 2
+    assert sum(line[:1] == ["ratio"] for line in words) == 6 + 5
 
 
 def test_a_reproduction_with_a_failed_run_writes_no_table(tmp_path, monkeypatch, capsys):

@@ -1,5 +1,7 @@
 """Soft Bellman equations against plain value iteration, limits and known choice probabilities."""
 
+import decimal
+
 import numpy as np
 import pytest
 
@@ -133,3 +135,30 @@ def test_shocks_that_are_larger_than_tiny_rewards_set_the_tolerance():
     for temperature in (1.0, 1e-3):
         plan = up.solve(mdp, discount=0.9999, temperature=temperature)
         assert plan.error <= 1e-8 * temperature
+
+
+@pytest.mark.parametrize("discount", [0.9, 0.9999, 1 - 1e-8])
+@pytest.mark.parametrize("temperature", [1.0, 300.0])
+def test_the_bound_of_the_error_holds_in_exact_arithmetic(discount, temperature):
+    """Against the fixed point with 50 digits, of probabilities that sum to exactly 1."""
+    for seed in range(3):
+        mdp, p, r = draw_mdp(np.random.default_rng(seed), missing=False)
+        plan = up.solve(mdp, discount=discount, temperature=temperature, tolerance=1e-300)
+        with decimal.localcontext(prec=50):
+            exact, power = (
+                np.vectorize(decimal.Decimal, otypes=[object]),
+                np.vectorize(lambda x: x.exp()),
+            )
+            gamma, sigma = decimal.Decimal(discount), decimal.Decimal(temperature)
+            rows, reward, v = exact(p), exact(r), exact(plan.v)
+            rows /= rows.sum(axis=2, keepdims=True)
+            for _ in range(200):  # a dense chain mixes fast
+                q = reward + gamma * rows @ v
+                top = q.max(axis=1)
+                total = power((q - top[:, None]) / sigma).sum(axis=1)
+                change = top + sigma * np.array([x.ln() for x in total]) - v
+                v = v + change - change[0]
+            v = v + change[0] / (1 - gamma)
+            assert max(change) - min(change) < 1e-25
+            true = float(max(abs(exact(plan.v) - v)))
+        assert 0.0 < true <= plan.error <= 1e-13 / (1 - discount) * abs(plan.v).max()

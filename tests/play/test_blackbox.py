@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import upriver as up
+from upriver.agents.table import AGENTS
 from upriver.planning import start_value
 
 
@@ -105,6 +106,76 @@ def test_unknown_rewards_hope_for_nothing_after_the_end():
     assert run.state.rewards.visits[3 * 2 : 3 * 2 + 2].min() > 0
 
 
+def quitter(reward_range=(-1.0, 1.0)):
+    """Three states of work, which costs first and pays in the third, and an end to quit to."""
+
+    def successors(s, a):
+        if s == "end" or a == "quit":
+            return ["end"]
+        return [0, min(s + 1, 2)]
+
+    def reward(s, a):
+        return 0.0 if s == "end" or a == "quit" else (1.0 if s == 2 else -0.1)
+
+    return up.Task.from_successors(
+        [0, 1, 2, "end"], ["work", "quit"], successors, 6, reward, reward_range=reward_range
+    )
+
+
+LEARNERS = sorted(set(AGENTS) - {"always", "optimal", "random"})
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_the_end_of_an_episode_is_worth_0_by_definition(name):
+    """An end that was never visited is no promise: its value is 0 in the user's units, also where
+    its features are not zero and 0 is no extreme reward."""
+    task, rng = quitter(), np.random.default_rng(0)
+    rows = {}
+    phi = up.features.from_function(task, lambda *x: rows.setdefault(x, rng.normal(size=3)))
+    with_features = "features" in AGENTS[name].__dataclass_fields__
+    agents = [AGENTS[name](task, phi) if with_features else AGENTS[name](task)]
+    if "phi" in AGENTS[name].__dataclass_fields__:  # a linear learner that generalises
+        agents.append(AGENTS[name](task, phi=rng.normal(size=(8, 3))))
+    for agent in agents:
+        plan = agent.plan(agent.init(), rng).to_user_units(task)
+        np.testing.assert_allclose(plan.v[:, 3], 0.0, atol=1e-12)
+
+
+class Quitting:
+    """The black box of `quitter`: it ends when the end is reached."""
+
+    def reset(self, seed=None):
+        self.s, self.rng = 0, np.random.default_rng(seed)
+        return self.s, {}
+
+    def step(self, action):
+        if action == "quit":
+            return "end", 0.0, True, False, {}
+        reward = 1.0 if self.s == 2 else -0.1
+        self.s = min(self.s + 1, 2) if self.rng.random() < 0.9 else 0
+        return self.s, reward, False, False, {}
+
+
+@pytest.mark.parametrize("name", ["lsvi-ucb", "lsvi-phe", "uc-matrix-rl"])
+def test_nobody_learns_to_quit(name):
+    run = up.learn(Quitting(), AGENTS[name](quitter()), 150, seed=0)
+    assert run.returns[-20:].mean() > 2.0  # quitting earns 0
+
+
+def test_continuations_after_the_end_begin_with_each_action_in_turn():
+    task = walk_task()
+    seen = []
+
+    class Watch(up.agents.Always):
+        def update(self, state, plan, episode):
+            seen.append(episode.actions)
+            return super().update(state, plan, episode)
+
+    run = up.learn(Walk(), Watch(task, 1), 12, seed=0)
+    first = [e[n] for e, n in zip(seen, run.lengths, strict=True) if n < len(e)]
+    assert len(first) >= 8 and abs(np.mean(first) - 0.5) < 0.2
+
+
 def test_continued_equals_uninterrupted():
     task = walk_task()
     agent = up.agents.UCRLMNL(task, up.features.one_hot(task), radius=1e-2)
@@ -194,8 +265,9 @@ def test_a_terminal_value_that_the_task_knows_is_not_learned_as_a_reward():
     mdp = up.FiniteMDP.from_arrays(prob, reward, 3, **ends)
     task = mdp.task().with_unknown_reward()
     run = up.learn(up.envs.to_gymnasium(mdp), up.agents.UCRL2(task), 200, seed=0)
-    seen = run.state.rewards.visits > 0
-    learned = 2.0 * run.state.rewards.total[seen] / run.state.rewards.visits[seen]
+    total, visits = (task.by_pair(x) for x in run.state.rewards[:2])
+    seen = visits > 0
+    learned = 2.0 * total[seen] / visits[seen]
     np.testing.assert_allclose(learned, reward.ravel()[seen], atol=1e-12)
     assert run.returns.max() > 1.1  # the return has it all the same
 

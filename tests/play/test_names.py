@@ -182,13 +182,13 @@ def test_a_plan_is_valued_by_name_under_a_fitted_log():
     log = list(zip(*rows, strict=True))
     model = up.fit_transitions(log, features=phi, task=task, regularization=0.1)
     plan = up.solve(mdp)
-    by_plan = up.policy_value(model, plan, start="hall").value
+    by_plan = up.policy_value(model.at(start="hall"), plan).value
     assert by_plan == pytest.approx(
-        up.policy_value(model, up.Policy.from_plan(plan), start="hall").value
+        up.policy_value(model.at(start="hall"), up.Policy.from_plan(plan)).value
     )
     assert by_plan == pytest.approx(
         up.policy_value(
-            model, up.Policy.from_plan(plan, other.true_task).actions, start="hall"
+            model.at(start="hall"), up.Policy.from_plan(plan, other.true_task).actions
         ).value
     )
 

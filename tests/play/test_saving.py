@@ -160,6 +160,25 @@ def test_files_cannot_name_foreign_code(saved, name):
         up.FiniteMDP.load(saved)
 
 
+@pytest.mark.parametrize("spread", [2**70, -(2**70), "wide", None, [0.1], True])
+def test_numbers_that_no_compiled_loop_takes_are_refused(tmp_path, spread):
+    """They would fail deep inside a compiled loop, with pages of its types."""
+    from upriver.mdp.archive import read_archive, write_archive
+
+    mdp = up.envs.riverswim(4, 6)
+    task = mdp.task("local")
+    agent = up.agents.UCRLMNLSE(task, up.features.shared(task))
+    path = tmp_path / "agent.npz"
+    up.save_agent(path, up.simulate(mdp, agent, 3, seed=0))
+    body, arrays = read_archive(path, "agent")
+    model = body["fields"]["state"]["fields"]["model"]["fields"]
+    assert isinstance(model["spread"], float)
+    model["spread"] = spread
+    write_archive(path, "agent", body, arrays)
+    with pytest.raises(ValueError, match="the state is not one of this UCRLMNLSE and its task"):
+        up.load_agent(path, agent)
+
+
 def test_no_pickles_inside(saved):
     with zipfile.ZipFile(saved) as archive:
         for member in archive.namelist():

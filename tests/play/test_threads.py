@@ -246,8 +246,8 @@ def test_threads_share_a_fitted_model(features):
 
     def work(seed):
         policy = np.random.default_rng(seed).integers(cases.CHOICES, size=cases.STATES)
-        value = up.policy_value(model, policy, start="weir")
-        plan = up.plan_from_model(model, "greedy", start="weir")
+        value = up.policy_value(model.at(start="weir"), policy)
+        plan = up.plan_from_model(model.at(start="weir"), "greedy")
         return value.value, value.standard_error, value.low, value.high, plan.v
 
     serial, threads = results_in_threads(work, 12)

@@ -10,6 +10,7 @@ import pytest
 from upriver.display.figures import RC
 from upriver.results import plots, tables
 from upriver.results.styles import KNOWN, Style, assign_styles
+import itertools
 
 X = np.arange(1, 31)
 
@@ -79,8 +80,7 @@ def test_the_optimum_is_a_line_and_not_its_runs():
     figure = plots.plot_curves(panels, "return", {"river": 3.0})
     heights = [np.asarray(line.get_ydata()).max() for line in figure.axes[0].get_lines()]
     assert sorted(heights) == pytest.approx([0.3, 3.0])
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["random", "optimal"]
+    assert {text.get_text() for text in figure.axes[0].texts} == {"random", "optimal"}
 
 
 def test_a_log_scale_leaves_out_what_it_cannot_show():
@@ -179,3 +179,46 @@ def test_a_label_is_never_a_formula_of_a_spreadsheet():
     written = list(csv.reader(tables.to_csv(["agent"], [[x] for x in labels]).splitlines()))
     assert [row[0] for row in written[1:]] == [*(f"'{x}" for x in labels[:4]), "-0.5 to 1.2"]
     assert tables.to_csv(["a"], [[-1.5], ["+1.50"]]) == "a\n-1.5\n+1.50\n"
+
+
+def test_at_most_six_agents_are_named_and_the_optimum_is_black():
+    labels = [f"agent {i}" for i in range(9)]
+    panel = {"optimal": band(0.2)} | {label: band(0.01 * i) for i, label in enumerate(labels)}
+    figure = plots.plot_curves({"river": panel})
+    (axes,) = figure.axes
+    assert not figure.legends  # the names stand at the ends of the lines
+    names = {text.get_text(): text.get_color() for text in axes.texts}
+    assert set(names) == {"optimal", *labels[:6], "others"}
+    drawn = lines_of(axes)
+    assert drawn["optimal"].get_color() == KNOWN["optimal"].light == "#1a1a1a"
+    assert all(names[label] == drawn[label].get_color() for label in labels[:6])
+    assert {drawn[label].get_color() for label in labels[6:]} == {plots.REST.light}
+    assert len({(drawn[x].get_color(), drawn[x].get_marker()) for x in labels[:6]}) == 6
+
+
+def test_names_at_the_ends_of_lines_do_not_overlap():
+    panel = {f"agent {i}": band(0.1 + 1e-4 * i) for i in range(6)}
+    figure = plots.plot_curves({"river": panel}, width="one")
+    figure.canvas.draw()
+    boxes = sorted((t.get_window_extent() for t in figure.axes[0].texts), key=lambda b: b.y0)
+    assert all(below.y1 <= above.y0 + 1.0 for below, above in itertools.pairwise(boxes))
+    assert all(box.x1 <= figure.bbox.x1 + 1 for box in boxes)
+
+
+def test_no_two_agents_have_colour_and_marker_in_common():
+    looks = [(style.light, style.marker) for style in KNOWN.values()]
+    assert len(set(looks)) == len(looks)
+    variants = [f"UCRL-MNL-SE{x}" for x in ("", " shared", " pooled", " one-hot")]
+    found = assign_styles(variants)
+    assert len({s.light for s in found.values()}) == 1
+    assert len({s.marker for s in found.values()}) == 4
+    for label in variants:  # whatever it is shown with
+        assert assign_styles([label])[label] == found[label]
+
+
+def test_numbers_have_significant_digits():
+    assert tables.format_numbers([0.001234, 0.0002]) == ["0.00123", "0.00020"]
+    assert tables.format_numbers([302.4, 16.96]) == ["302", "17"]
+    assert tables.format_numbers([-1e-9, 5.0]) == ["0.00", "5.00"]  # never -0.00
+    assert tables.format_numbers([1e300, float("nan")]) == ["1.00e+300", "–"]
+    assert tables.format_numbers([0.0]) == ["0.00"]

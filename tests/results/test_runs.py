@@ -14,6 +14,7 @@ from upriver.experiments import execute
 from upriver.experiments.spec import parse
 from upriver.results.runs import (
     Sample,
+    find_optimal_values,
     keep_best_settings,
     label_samples,
     natural_key,
@@ -107,20 +108,6 @@ def test_regret_has_no_scale_where_uniform_play_attains_an_optimum_of_zero():
     others = [make_sample([[v]], agent=a) for a, v in (("x", 3.0), ("y", 9.0))]
     samples = [idle._replace(agent="x"), idle._replace(agent="y"), *others]
     assert order_agents(samples, [s.agent for s in samples]) == ["y", "x"]
-
-
-def test_a_run_is_locked_in_when_its_last_tenth_is_worth_less_than_half():
-    values = np.full((4, 20), 10.0)
-    values[1, :18] = 0.0  # a late start
-    values[2, -2:] = [4.0, 6.0]  # exactly half
-    values[3, -2:] = [4.0, 5.9]
-    runs = make_sample(values)
-    assert runs.locked_in().tolist() == [False, False, False, True]
-    assert not make_sample(-20.0 * np.ones((2, 10)), best=-10.0).locked_in().any()
-    rounded = make_sample(-np.ones((2, 10)), best=1e-14)._replace(uniform_value=-1.0)
-    assert not rounded.locked_in().any()
-    short = make_sample([[1.0, 10.0], [10.0, 1.0]])
-    assert short.locked_in().tolist() == [False, True]
 
 
 def test_a_stuck_run_ends_below_its_fellows():
@@ -270,3 +257,36 @@ def test_failures_and_damaged_records_are_listed(tmp_path):
     assert failures[0] == {"env": "river", "agent": "mine", "seed": 7, "error": "no"}
     assert "b.json is damaged" in failures[1]["error"]
     assert describe_failures(failures) == "2 runs failed, first river, mine, seed 7: no"
+
+
+def discounted(values, best, agent="a"):
+    """A stream of 4 steps: its start is worth 6 and the states after it `best`."""
+    optimal = np.full((1, 4), best)
+    optimal[:, 0] = 6.0
+    values = optimal - values
+    return Sample("river", agent, f"{best}", np.arange(1), values, values, optimal, "step", 1.0)
+
+
+def test_the_best_settings_of_a_stream_have_the_least_regret():
+    """The values of its steps are those of the states that it has reached."""
+    samples = [discounted(regret, best=9.0 - i) for i, regret in enumerate((3.0, 2, 1, 1, 1, 1, 0))]
+    kept, _ = keep_best_settings(samples)
+    assert [s.setting for s in kept] == ["3.0", "4.0", "5.0", "6.0", "7.0", "8.0"]
+
+
+def test_what_a_stream_loses_is_measured_by_its_start():
+    poor, rich = discounted(1.5, best=0.5), discounted(1.5, best=50.0)
+    assert poor.totals("episodes lost") == rich.totals("episodes lost") == pytest.approx([1.0])
+
+
+def test_a_discounted_stream_has_no_line_of_the_optimum():
+    """Its optimal values are those of the states that one agent has reached."""
+    episodes = make_sample(np.ones((2, 3)), env="episodes")
+    average = make_sample(np.ones((2, 3)), env="average")._replace(unit="step")
+    found = find_optimal_values([discounted(1.0, 4.0), discounted(1.0, 8.0), episodes, average])
+    assert found == {"episodes": 10.0, "average": 10.0}
+
+
+def test_rounding_is_no_regret():
+    runs = make_sample([[10.0 - 2e-15, 10.0 + 2e-15, 9.0]])
+    assert runs.regret.tolist() == [[0.0, 0.0, 1.0]]

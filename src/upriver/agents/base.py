@@ -302,8 +302,9 @@ def layout(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape, value.flags.c_contiguous
     if isinstance(value, NUMBER) and not isinstance(value, bool):
-        # a whole number beyond 64 bits is no number for a compiled loop
-        return bool(0 < value < (2**63 if isinstance(value, int) else inf))
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return type(value)  # no number for a compiled loop
+        return bool(0 < value < inf)
     return type(value)
 
 

@@ -11,7 +11,7 @@ from upriver import kernels
 from upriver.agents.base import Episode, Learner, State
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import Array, new_tuple, nonnegative_number
-from upriver.features import Features
+from upriver.features import Features, automatic, unpooled
 from upriver.mnl import model as mnl
 from upriver.mnl import online
 from upriver.mnl.radii import Evidence, Radius
@@ -22,11 +22,21 @@ from upriver.planning import Plan
 class MNLLearner(Learner):
     """The base of every learner of the MNL model."""
 
-    features: Features
-    """varphi(s, a, s'), one row per triple of the task."""
+    features: Features = None  # pyright: ignore[reportAssignmentType]
+    """varphi(s, a, s'), one row per triple of the task; `features.automatic(task)` if None."""
     _: KW_ONLY
     per_step: bool = False
     """One parameter theta_h for each step h instead of one for all steps."""
+
+    pools: ClassVar = True
+    """Whether the estimator supports pooled features."""
+
+    def __post_init__(self) -> None:
+        if self.features is None:
+            found = automatic(self.task)
+            found = found if self.pools or not found.spread else unpooled(found)
+            object.__setattr__(self, "features", found)
+        super().__post_init__()
 
     @property
     def n_models(self) -> int:
@@ -101,6 +111,8 @@ class OnlineLearner(OptimisticReward, ConfidenceSetLearner):
     theta_bound: float | None = None
     """L_theta, the radius of the ball that theta is projected to; None is no projection."""
     per_step: bool = True
+
+    pools: ClassVar = False
 
     def start(self) -> online.Online:
         return online.start(self.features, self.regularization, self.n_models)

@@ -1,7 +1,7 @@
 """Rewards that must be learned: an extension, since the paper assumes them known.
 
-Where a task has no reward, agents keep the sum of what each (s, a) paid, all steps h together, and
-plan with the mean plus a confidence width, at most 1, or with a draw from the posterior.
+Where a task has no reward, agents keep the sum of what each triple (s, a, s') paid, all steps h
+together, and plan with an upper bound, at most 1, or with a draw from the posterior.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from upriver.mdp import Task
 
 @add_repr
 class RewardSums(NamedTuple):
-    """Rewards on the unit scale, summed over the visits of each pair (s, a)."""
+    """Rewards on the unit scale, summed over the visits of each triple (s, a, s')."""
 
     total: Array
-    """(S*A,) sum of the rewards."""
+    """(n,) sum of the rewards."""
     visits: Array
-    """(S*A,) number of visits."""
+    """(n,) number of visits."""
     squares: Array
-    """(S*A,) sum of the squared rewards."""
+    """(n,) sum of the squared rewards."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,52 +43,122 @@ class OptimisticReward:
 
 def start(task: Task) -> RewardSums | None:
     """Return sums of nothing, or None where the reward is known."""
-    if task.reward is not None:
-        return None
-    size = task.n_states * task.n_actions
-    return RewardSums(np.zeros(size), np.zeros(size), np.zeros(size))
+    return RewardSums(*np.zeros((3, task.n_triples))) if task.reward is None else None
 
 
 def observe(task: Task, sums: RewardSums | None, episode: Any) -> RewardSums | None:
     """Return the sums after one more episode."""
     if sums is None:
         return None
-    pair = episode.states[: len(episode.actions)] * task.n_actions + episode.actions
+    states, actions, paid = episode
+    keys = (states[: len(actions)] * task.n_actions + actions) * task.n_states + states[1:]
+    rows = np.searchsorted(task.triple_keys, keys)
     total, visits, squares = (x.copy() for x in sums)
-    np.add.at(total, pair, episode.rewards)
-    np.add.at(visits, pair, 1.0)
-    np.add.at(squares, pair, np.square(episode.rewards))
+    np.add.at(total, rows, paid)
+    np.add.at(visits, rows, 1.0)
+    np.add.at(squares, rows, np.square(paid))
     return RewardSums(total, visits, squares)
 
 
 def optimistic_reward(task: Task, sums: RewardSums | None, scale: float) -> Array:
     """Return the known reward, or min(1, mean + scale / sqrt(n)), shape (1 | H, S*A).
 
-    A pair that was never visited has 1. With scale = sqrt(log(2 S A T / delta) / 2) the result is
-    at least the true mean everywhere and always with probability 1 - delta (Hoeffding); scale = 0
-    still tries every pair once.
+    The mean is that of a pair, over n visits. A pair that was never visited has 1. With
+    scale = sqrt(log(2 S A T / delta) / 2) the result is at least the true mean everywhere and
+    always with probability 1 - delta (Hoeffding); scale = 0 still tries every pair once.
     """
     if sums is None:
         return task.reward_rows
-    n = np.maximum(sums.visits, 1.0)
-    upper = np.minimum(sums.total / n + scale / np.sqrt(n), 1.0)
-    return np.where(sums.visits > 0, upper, 1.0)[None]
+    total, visits = task.by_pair(sums.total), task.by_pair(sums.visits)
+    n = np.maximum(visits, 1.0)
+    upper = np.where(visits > 0, np.minimum(total / n + scale / np.sqrt(n), 1.0), 1.0)
+    return pair_known_or(task, upper)[None]
 
 
-def reward_upper_bound(task: Task, sums: RewardSums | None, beta: float) -> Array:
-    """Return the known reward, or the mean plus beta standard errors, at most 1, (1 | H, S*A).
+IMAGINARY = 4.0
+"""Imaginary observations of a pooled variance in the variance of each triple."""
 
-    The variance of a pair is estimated with one imaginary observation of the pooled variance, and
-    the pooled one with one of 1/4, the largest possible. A pair that was never visited has 1.
+
+def triple_upper_bound(task: Task, sums: RewardSums, errors: float) -> Array:
+    """Return an upper bound of the reward of each triple, at most 1, (1, n).
+
+    Where a pair was tried and led to s', it is the mean that the triple has paid and a number of
+    standard errors of it: `errors`, or sqrt(2 log(N(s) / N(s, a))) where that is more, so that an
+    action that was unlucky is tried again. The variance of a triple counts IMAGINARY observations
+    of that of all that led to s', and these one of that of all rewards, which begins with one of
+    1/4, the largest possible. Where a tried pair has not led to s' yet, see `predict_rewards`. A
+    pair that was never tried has 1. A reward that the task knows is as it is.
     """
-    if sums is None:
-        return task.reward_rows
     n = np.maximum(sums.visits, 1.0)
     mean = sums.total / n
-    scatter = np.maximum(sums.squares - sums.total * mean, 0.0)
-    pooled = (0.25 + scatter.sum()) / (1.0 + (n - 1.0).sum())
-    error = np.sqrt((pooled + scatter) / n / n)
-    return np.where(sums.visits > 0, np.minimum(mean + beta * error, 1.0), 1.0)[None]
+    scatter, repeats = np.maximum(sums.squares - sums.total * mean, 0.0), n - 1.0
+    pooled = (0.25 + scatter.sum()) / (1.0 + repeats.sum())
+    by_arrival = (np.bincount(task.successors, x, task.n_states) for x in (scatter, repeats))
+    scatter_of, repeats_of = (x[task.successors] for x in by_arrival)
+    arrival = (pooled + scatter_of) / (1.0 + repeats_of)
+    variance = (IMAGINARY * arrival + scatter) / (IMAGINARY + repeats)
+    visits = task.by_pair(sums.visits)
+    of_state = np.repeat(visits.reshape(task.n_states, -1).sum(axis=1), task.n_actions)
+    ratio = np.maximum(of_state, 1.0) / np.maximum(visits, 1.0)
+    number = np.repeat(np.maximum(errors, np.sqrt(2.0 * np.log(ratio))), task.sizes)
+    bound = mean + number * np.sqrt(variance / n)
+    bound = np.where(sums.visits > 0, bound, predict_rewards(task, sums, visits))
+    bound = np.where(np.repeat(visits > 0, task.sizes), np.minimum(bound, 1.0), 1.0)
+    return known_or(task, bound)[None]
+
+
+def known_or(task: Task, learned: Array) -> Array:
+    """Return the rewards of triples (n,) that the task knows, and the learned ones of others."""
+    if task.partial_reward is None:
+        return learned
+    known = task.units.to_unit_scale(task.partial_reward)
+    return np.where(np.isnan(known), learned, known)
+
+
+def pair_known_or(task: Task, learned: Array) -> Array:
+    """Return the rewards of pairs (S*A,) that the task knows, whatever the next state, and the
+    learned ones of others."""
+    if task.partial_reward is None:
+        return learned
+    known = task.units.to_unit_scale(task.partial_reward)
+    least, most = (task.by_pair(known, extreme) for extreme in (np.minimum, np.maximum))
+    return np.where(least == most, least, learned)
+
+
+def mean_rewards(task: Task, sums: RewardSums) -> Array:
+    """Return the mean of what each triple paid (1, n), without optimism.
+
+    What was not seen has the mean of the rewards of its pair, or the least there is.
+    """
+    total, visits = task.by_pair(sums.total), task.by_pair(sums.visits)
+    of_pair = np.repeat(total / np.maximum(visits, 1.0), task.sizes)
+    return known_or(
+        task, np.where(sums.visits > 0, sums.total / np.maximum(sums.visits, 1.0), of_pair)
+    )[None]
+
+
+ROUNDS = 4
+"""How often the two parts of a reward are computed in turn."""
+
+
+def predict_rewards(task: Task, sums: RewardSums, visits: Array) -> Array:
+    """Return what the rewards of other triples say about each triple (n,); visits (S*A,) of pairs.
+
+    It is a sum of two parts, one of the pair and one of arriving in s' from another state, each the
+    mean of what the other leaves of the rewards seen. What arrivals can explain they explain: where
+    one pair has led to a goal, the goal has paid. Where nobody has arrived it is 1.
+    """
+    came = sums.visits * (task.triples[0] != task.successors)
+    arrivals = np.bincount(task.successors, came, task.n_states)
+    mean = sums.total / np.maximum(sums.visits, 1.0)
+    of_pair, of_arrival = np.zeros(len(task.sizes)), np.zeros(task.n_states)
+    for _ in range(ROUNDS):
+        rest = came * (mean - np.repeat(of_pair, task.sizes))
+        of_arrival = np.bincount(task.successors, rest, task.n_states) / np.maximum(arrivals, 1.0)
+        rest = sums.visits * (mean - of_arrival[task.successors])
+        of_pair = task.by_pair(rest) / np.maximum(visits, 1.0)
+    found = np.repeat(of_pair, task.sizes) + of_arrival[task.successors]
+    return np.where(arrivals[task.successors] > 0, found, 1.0)
 
 
 def posterior_reward(task: Task, sums: RewardSums | None, rng: np.random.Generator) -> Array:
@@ -98,4 +168,6 @@ def posterior_reward(task: Task, sums: RewardSums | None, rng: np.random.Generat
     """
     if sums is None:
         return task.reward_rows
-    return rng.beta(1.0 + sums.total, 1.0 + np.maximum(sums.visits - sums.total, 0.0))[None]
+    total, visits = task.by_pair(sums.total), task.by_pair(sums.visits)
+    drawn = rng.beta(1.0 + total, 1.0 + np.maximum(visits - total, 0.0))
+    return pair_known_or(task, drawn)[None]

@@ -72,7 +72,8 @@ class UCBVI(OptimisticReward, CountLearner):
     """UCBVI with a Hoeffding bonus: Q_h = r + P V_{h+1} + b_h / sqrt(N), V_h at most H - h + 1.
 
     P are the frequencies over the task's support. A pair that was never visited may lead to the
-    best of its successors and has the bonus of one visit; with c = 0 it has a uniform P.
+    best of its successors and has the bonus of one visit after which the variance is the largest
+    that V_{h+1} can have, (H - h)^2 / 4; with c = 0 it has a uniform P.
 
     Deviations: the support is used: a pair with one successor has no bonus, and one that was never
     visited is not worth H, unless the support is full. V is clipped at the steps left and Q is not,

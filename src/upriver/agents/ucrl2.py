@@ -24,13 +24,13 @@ WHOLE_SIMPLEX = 2.0
 
 @dataclass(frozen=True)
 class original_l1(Validated):
-    """sqrt(14 S log(2 A t / delta) / max(1, N)) at time t, as published: the ball holds the true
-    probabilities at all times with probability 1 - delta."""
+    """sqrt(14 S log(2 A t / delta) / max(1, N)), t = (k - 1) H + 1 the first step of episode k, as
+    published: the ball holds the true probabilities at all times with probability 1 - delta."""
 
     delta: float = 0.05
 
     def __call__(self, task: Task, visits: Array, k: int) -> Array:
-        time = max(1, (k - 1) * task.horizon)
+        time = (k - 1) * task.horizon + 1
         size = 14.0 * task.n_states * log(2.0 * task.n_actions * time / self.delta)
         return np.sqrt(size / np.maximum(visits, 1.0))
 

@@ -21,6 +21,8 @@ from upriver.planning.optimism import tilted
 
 GROWTH = 1.3
 """The spread of pooled features is estimated again when k has grown by this factor."""
+LARGE_SPREAD = 0.4
+"""Above it pairs differ so much that an error in what they share is no longer common to them."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,9 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
     Before the ridge, shared columns are divided by their largest range among the successors of a
     pair and own columns by their largest absolute value, so the unit of a column does not matter.
     Pooled features whose spread is "estimate" begin with 0.1; it is estimated again by the marginal
-    likelihood and a log-normal prior when k has grown by 30%. An unknown reward enters as its mean
-    plus own_errors standard errors, see `rewards.reward_upper_bound`.
+    likelihood and a log-normal prior when k has grown by 30%. Once the estimate is above 0.4, the
+    errors of shared columns count as those of own columns do. An unknown reward enters as an
+    upper bound for each triple, see `rewards.triple_upper_bound`.
 
     No regret bound is proved.
 
@@ -76,7 +79,14 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
     @cached_property
     def weights(self) -> Any:
         """How the errors of shared and own columns count in the products of the model."""
-        shared = self.own_errors if self.per_step else self.shared_errors
+        return self.make_weights(self.own_errors if self.per_step else self.shared_errors)
+
+    @cached_property
+    def own_weights(self) -> Any:
+        """Those with which the errors of shared columns count as those of own columns do."""
+        return self.make_weights(self.own_errors)
+
+    def make_weights(self, shared: float) -> Any:
         _, is_own, kinds = self.features.columns
         is_mixed = shared != self.own_errors and bool(np.any(kinds == 2))
         is_own = is_own if is_mixed else None
@@ -96,17 +106,31 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the plan with the tilted distributions."""
-        reward = rewards.reward_upper_bound(self.task, state.rewards, self.own_errors)
-        start = self.model_features.product_start
-        return tilted(self.task, state.model, reward, start, draw_tie_seed(rng))
+        task, start, extra = self.task, self.model_features.product_start, None
+        if state.rewards is None:
+            reward = task.reward_rows
+        else:
+            reward = np.zeros((1, len(task.sizes)))
+            extra = rewards.triple_upper_bound(task, state.rewards, self.own_errors)
+        return tilted(task, state.model, reward, start, draw_tie_seed(rng), extra)
+
+    def choose_weights(self, spread: float) -> Any:
+        is_large = self.learns_spread and spread > LARGE_SPREAD
+        return self.own_weights if is_large else self.weights
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> mnl.Model:
         features, model, lam = self.model_features, state.model, self.regularization
-        model = mnl.absorb(features, model, episode, lam, local=True, weights=self.weights)
-        if self.learns_spread and growth_steps(self.next_k(state, episode)) > growth_steps(state.k):
+        weights = self.choose_weights(model.spread)
+        model = mnl.absorb(features, model, episode, lam, local=True, weights=weights)
+        return self.adapt_spread(model, state.k, self.next_k(state, episode))
+
+    def adapt_spread(self, model: mnl.Model, k: int, next_k: int) -> mnl.Model:
+        """Return the model with its spread estimated again, if k has grown by 30%."""
+        features = self.model_features
+        if self.learns_spread and growth_steps(next_k) > growth_steps(max(k, 1)):
             spread = likely_spread(features, model)
             if spread != model.spread:
-                model = mnl.change_spread(features, model, spread, self.weights)
+                model = mnl.change_spread(features, model, spread, self.choose_weights(spread))
         return model
 
 

@@ -6,9 +6,11 @@ stderr; `--debug` shows the traceback.
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from importlib import import_module
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ COMMANDS: dict[str, str] = {name: f"upriver.cli.{name}:{name}" for name in FILES
 }
 """Name of each command and where its function is; it is imported when it is called."""
 
+CALL: list[str] = []
+"""The words of the command that is running."""
 MAX_ERROR = 2000  # characters of an error that are printed
 
 HELP = """Learn and plan in finite decision problems with multinomial-logit transition models.
@@ -41,8 +45,10 @@ def run_command(words: list[str]) -> int:
     from cyclopts import CycloptsError
     from rich.console import Console
 
+    open_streams()
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
+    CALL[:] = ["upriver", *words]
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     # the help of all commands needs their docstrings; otherwise only one command is imported
     everything = not words or words[0] in ("--help", "-h", "--install-completion")
@@ -52,7 +58,8 @@ def run_command(words: list[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (CycloptsError, ValueError, TypeError, FileNotFoundError, NotADirectoryError) as error:
-        return print_error(errors, error, debug, getattr(error, "exit_code", 2))
+        text = str(error) if isinstance(error, CycloptsError) else name_option(str(error), words[0])
+        return print_error(errors, error, debug, getattr(error, "exit_code", 2), text)
     except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -77,10 +84,47 @@ def make_app(errors: Any, everything: bool = True) -> App:
     return app
 
 
-def print_error(console, error: BaseException, debug: bool, code: int) -> int:
+def print_error(
+    console, error: BaseException, debug: bool, code: int, text: str | None = None
+) -> int:
+    from upriver.results.tables import escape_controls
+
     if debug:
         console.print_exception()
-    text = str(error).strip() or type(error).__name__
+    text = (str(error) if text is None else text).strip() or type(error).__name__
     text = text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} ..."
-    console.print(f"upriver: {text}", markup=False)
+    console.print(f"upriver: {escape_controls(text)}", markup=False)
     return code
+
+
+def name_option(text: str, command: str) -> str:
+    """Return an error about an argument with its option: --run-timeout in place of run_timeout."""
+    first, _, rest = text.partition(" ")
+    module, _, function = COMMANDS.get(command, "builtins:print").partition(":")
+    parameters = signature(getattr(import_module(module), function)).parameters
+    names = {name for name, p in parameters.items() if p.kind is Parameter.KEYWORD_ONLY}
+    names |= set(getattr(getattr(parameters.get("options"), "default", None), "__dict__", ()))
+    name = first.removeprefix("n_")
+    return f"--{name.replace('_', '-')} {rest}" if name in names else text
+
+
+SYMBOLS = {"±": "+-", "–": "-", "’": "'", "“": '"', "”": '"'}
+
+
+def write_plainly(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Return what stands for a character that an output, such as one in ASCII, does not have."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    if (character := error.object[error.start]) in SYMBOLS:
+        return SYMBOLS[character], error.start + 1
+    return codecs.backslashreplace_errors(error)
+
+
+def open_streams() -> None:
+    """Make outputs accept every character, and what is written to a closed one vanish."""
+    codecs.register_error("upriver", write_plainly)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(getattr(sys, name), "reconfigure"):
+            getattr(sys, name).reconfigure(errors="upriver")

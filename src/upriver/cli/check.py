@@ -20,10 +20,11 @@ def check(folder: Path) -> int:
     """
     from upriver.experiments import check as check_folder
     from upriver.results.runs import find_store
+    from upriver.results.tables import escape_controls
 
     found = check_folder(find_store(folder))
     for problem in found.problems:
-        print(problem)
+        print(escape_controls(problem))
     missing = f", {found.missing} runs missing" if found.missing else ""
     bad = len(found.problems)
     print(f"{found.whole} run files whole{missing}, {bad} problem{'s' * (bad != 1)}")

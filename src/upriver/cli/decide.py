@@ -10,19 +10,21 @@ from typing import Any
 
 def decide(
     log: Path, *, formula: str, reward: str, horizon: int | None = None,
-    discount: float | None = None, start: str | None = None, states: Path | None = None,
-    at: str = "", by: str | None = None, cluster: str | None = None, weights: str | None = None,
-    columns: str = "state,action,next_state", successors: str | None = None,
-    episode: str | None = None, step: str = "step", ended: str | None = None,
-    propensity: str | None = None, regularization: float = 0.0, missing: str = "refuse",
+    discount: float | None = None, individual: str | None = None, step: str | None = None,
+    start: str | None = None, at: str | None = None, by: str | None = None,
+    states: Path | None = None, successors: str | None = None,
+    columns: str = "state,action,next_state", cluster: str | None = None,
+    weights: str | None = None, ended: str | None = None, propensity: str | None = None,
+    regularization: float = 0.0, missing: str = "refuse", plan: str = "cautious",
     confidence: float = 0.95, out: Path = Path("decision.html"),
 ) -> int:  # fmt: skip
     """Fit a log, plan with the model, and write a page about the plan.
 
-    The page has the policy, its value against what was done, where data are missing, and whether
-    the model fits.
+    The page has what to do, what it gains over what was done, for whom, where data are missing, and
+    whether the model fits.
 
-    **Example:** `upriver decide a.csv --formula next_state:action --reward well=1`
+    **Example:** `upriver decide clinic.csv --formula next_state:action --reward well=1,ill=0.5
+    --horizon 12 --individual patient`
 
     Parameters
     ----------
@@ -31,62 +33,117 @@ def decide(
     formula
         The transition model. Formulas are executed; use only formulas you trust.
     reward
-        What to maximise: states, as well=1,ill=0.5; a column of the log, or columns as cost=-1; or
-        a model of a column, as "benefit ~ state + action".
+        What to maximise: states and columns of the log with their weights, as well=1,cost=-1; a
+        column; or a model of a column, as "benefit ~ state + action".
     horizon
         Steps of an episode.
     discount
         Of the next step; 1 without a horizon: average.
+    individual
+        The column of the individual: numbers are means over individuals, from their first rows. It
+        is needed for checks. Else each cluster or row is one.
+    step
+        The column of the step of a row; else rows are in order.
     start
-        The first state; else where episodes or rows are.
-    states
-        A table of attributes of states for the formula.
+        The first state, or as ward=0.6,icu=0.4; else where individuals start.
     at
-        Covariates, as age=60; "average" for the others.
+        Covariates, as age=60,sex=f; else each individual has its own.
     by
         A covariate; the gain is shown for each value.
-    cluster
-        The column of individuals, for clustered errors.
-    weights
-        The column of how often each row counts.
-    columns
-        The columns of the state, the action and the next state.
+    states
+        A table of attributes of states for the formula.
     successors
         state or all: which next states were possible.
-    episode
-        The column of the episode, for more checks.
-    step
-        The column of the step of a row.
+    columns
+        The columns of the state, the action and the next state.
+    cluster
+        The column of clusters, for clustered errors.
+    weights
+        The column of how often each row counts.
     ended
-        How episodes end: a column, or states as a,b.
+        How individuals end: a column, or states as a,b.
     propensity
         The column of action probabilities, or a formula.
     regularization
         The ridge of the fit.
     missing
         drop or refuse rows with gaps.
+    plan
+        cautious or greedy, or the action to take in every state.
     confidence
         Of the intervals.
     out
         The page to write.
     """
-    given = dict(locals())  # the options, also for the command that makes the page again
-    from upriver.logs import decision
+    given = dict(locals())  # the options, for the command that makes the page again
+    from upriver.logs import decision, fit
 
-    options: dict[str, Any] = {k: x for k, x in given.items() if k not in ("log", "out", "formula")}
-    given_values = [x for x in at.split(",") if x.strip() != "average"]
-    is_mapping = "=" in reward and "~" not in reward
-    options |= {
-        "reward": parse_values("--reward", reward) if is_mapping else reward,
-        "at": parse_values("--at", ",".join(given_values), log),
-        "average": len(given_values) < len(at.split(",")),
-        "columns": tuple(columns.split(",")),
-    }
-    made = replace(decision.decide(log, formula, **options), command=command_line(given))
+    names = fit.as_table(log).names
+    if horizon is None and discount is None:
+        raise ValueError("give --horizon, or --discount for an infinite horizon")
+    for option, needs in (("--ended", ended), ("--propensity", propensity), ("--step", step)):
+        if needs is not None and individual is None:
+            raise ValueError(f"{option} is {needs!r}; it needs --individual, the column of the "
+                             "individual")  # fmt: skip
+    outcomes, planned = read_reward(reward, names)
+    model = fit.fit_transitions(
+        formula, log, states=states, successors=successors, columns=tuple(columns.split(",")),
+        cluster=cluster, weights=weights, regularization=regularization, missing=missing,
+        individual=individual, step=step, ended=ended, propensity=propensity, reward=outcomes,
+    )  # fmt: skip
+    assert model.log is not None
+    space = model.log.space
+    if isinstance(planned, dict):
+        known = {**model.log.outcomes(), **{s: s for s in space.states}}
+        planned = {by_text("--reward", list(known), k, "states and columns"): x
+                   for k, x in planned.items()}  # fmt: skip
+    values = parse_values("--at", at or "", log)
+    covariates = list(model.log.situations.covariates)
+    for option, wanted in (("--at", [*values]), ("--by", [] if by is None else [by])):
+        for name in wanted:
+            if name not in covariates:
+                column = "" if name in names else f" The log has no column {name!r}."
+                raise ValueError(f"{option} names {name!r}, which --formula does not use; put it "
+                                 f"there, as {name}:{space.columns[2]}.{column} The covariates are "
+                                 f"{', '.join(covariates) or '(none)'}")  # fmt: skip
+    first: Any = None
+    if start is not None:
+        shares = parse_values("--start", start) if "=" in start else {start.strip(): 1.0}
+        first = {by_text("--start", space.states, s, "states"): p for s, p in shares.items()}
+    model = model.at(values, horizon=horizon, discount=discount, reward=planned, start=first)
+    made = decision.decide(model, plan, by=by, confidence=confidence)
+    made = replace(made, command=command_line(given))
     file = made.save(out)
     print(made.summary())
     print(f"{file}")
     return 0
+
+
+def read_reward(text: str, columns: list[str]) -> tuple[Any, Any]:
+    """Return the outcomes to estimate, and the reward to plan with.
+
+    Columns of the log are outcomes; the states of a mixed reward are one outcome together.
+    """
+    if "=" not in text or "~" in text or text in columns:
+        return text, text
+    weights = parse_values("--reward", text)
+    of_columns = {name: x for name, x in weights.items() if name in columns}
+    of_states = {name: x for name, x in weights.items() if name not in columns}
+    if not of_columns:
+        return None, weights
+    outcomes: dict[str, Any] = {name: name for name in of_columns}
+    if of_states:
+        outcomes["states"] = of_states
+        of_columns["states"] = 1.0
+    return outcomes, of_columns
+
+
+def by_text(option: str, names: Any, given: Any, kind: str) -> Any:
+    """Return the name that is equal to what was given, or that reads like it."""
+    for name in names:
+        if name == given or str(name) == str(given):
+            return name
+    raise ValueError(f"{option} names {given!r}; the {kind} are {', '.join(map(str, names))}")
 
 
 def command_line(given: dict[str, Any]) -> str:

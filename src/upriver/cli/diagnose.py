@@ -41,9 +41,11 @@ def diagnose(
         The number of runs of UCRL-MNL that are played to measure coverage and optimism.
     """
     from upriver import diagnostics
+    from upriver.checks import positive_integer
     from upriver.experiments import registry
     from upriver.experiments.spec import split_name
 
+    positive_integer("runs", runs, least=0)
     mdp = find_mdp(environment)
     feature_map = registry.feature_function(features, split_name(environment)[0])
     varphi = feature_map(mdp.task(support))

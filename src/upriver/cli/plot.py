@@ -33,7 +33,7 @@ def plot(
         Draw for one column of a paper or for two.
     """
     from upriver.results import plots
-    from upriver.results.runs import keep_best_settings, read_results
+    from upriver.results.runs import find_optimal_values, keep_best_settings, read_results
 
     results = read_results(folder)
     samples, _ = keep_best_settings(results.samples)
@@ -42,7 +42,7 @@ def plot(
         options: dict[str, Any] = {"log": kind == "regret-log", "width": columns, "unit": unit}
         if kind == "learning":
             options["ylabel"] = f"exact value of each {unit}"
-            options["optimal"] = {s.env: float(s.optimal_values.mean()) for s in samples}
+            options["optimal"] = find_optimal_values(samples)
         figure = plots.plot_curves(make_panels(samples, kind != "learning"), **options)
         for file in plots.save_figure(figure, (out or folder / "figures") / kind):
             print(file)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from upriver.cli import CALL
 from upriver.cli.report import report
 from upriver.cli.run import keep_on_interrupt, print_outcome
 
@@ -36,12 +38,13 @@ def reproduce(
     retune
         Repeat the search for each method's settings on tuning seeds first.
     quiet
-        Print plain lines instead of a progress bar.
+        Print lines from time to time, also on a terminal.
     """
     from upriver.experiments.progress import make_reporter
     from upriver.paper.reproduce import reproduce as work
 
-    done = keep_on_interrupt(lambda: work(out, runs, jobs, retune, make_reporter(quiet)), out)
+    how = make_reporter(quiet), shlex.join(CALL)
+    done = keep_on_interrupt(lambda: work(out, runs, jobs, retune, *how), out)
     code = print_outcome(done.outcome, out)
     if code:
         return code
@@ -53,15 +56,28 @@ def reproduce(
 
 
 def print_table(lines: list[Line]) -> None:
-    """Print our numbers, each with the printed value below it."""
-    from rich.console import Console
-    from rich.table import Table
+    """Print our numbers above the printed ones, for each setting, within 80 columns."""
+    from upriver.paper.table1 import COLUMNS, METHODS, TUNED_METHODS
+    from upriver.results.styles import TUNED
+    from upriver.results.tables import format_numbers, to_text
 
-    from upriver.paper.table1 import METHODS, TUNED_METHODS, make_grid
+    def write(*numbers: float) -> str:
+        return " ± ".join(format_numbers(numbers, 4 if numbers[0] >= 100.0 > numbers[-1] else 3))
 
-    head, *rows = make_grid(lines, METHODS + TUNED_METHODS)
-    title = f"Cumulative return, mean ± sd over {lines[0].runs} runs; below it, as printed"
-    table = Table(*head, title=title)
-    for method, *cells in rows:
-        table.add_row(method.strip("*"), *(cell.replace("<br>", "\n") for cell in cells))
-    Console().print(table)
+    by = {(line.method, line.n_states): line for line in lines}
+    print(f"Cumulative return, mean ± sd over {lines[0].runs} runs, and as printed in the paper")
+    for title, methods in (("As in the paper", METHODS), ("Tuned", TUNED_METHODS)):
+        rows = [["", "", *(f"S = {n}" for n, _ in COLUMNS.values())]]
+        for method in methods:
+            cells: list[list[str]] = [["ours"], ["printed"], ["ratio"]]
+            for n, _ in COLUMNS.values():
+                line = by[method, n]
+                cells[0].append(write(line.mean, line.sd))
+                if line.paper_mean is not None and line.paper_sd is not None:
+                    cells[1].append(write(line.paper_mean, line.paper_sd))
+                    word = "agrees" if line.agrees else "differs"
+                    cells[2].append(f"{write(line.mean / line.paper_mean)} {word}")
+            names = method.removesuffix(TUNED), "", ""
+            rows += [[n, *c] for n, c in zip(names, cells, strict=True) if len(c) > 1]
+        print(f"\n{title}\n{to_text(rows, words=2)}", end="")
+    print()

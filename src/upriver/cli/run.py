@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from upriver.cli import CALL
+
 if TYPE_CHECKING:
     from upriver.experiments import Experiment, Outcome
 
@@ -30,7 +32,7 @@ class Options:
     """A Python file with code that you trust; may be given several times. The experiment refers
     to what agents.py defines as `agents:NAME`. No other code is ever executed."""
     quiet: bool = False
-    """Print plain lines instead of a progress bar."""
+    """Print lines from time to time, also on a terminal."""
 
     def load(self, experiment: str) -> Experiment:
         """Import the files of code and read the experiment."""
@@ -46,7 +48,7 @@ class Options:
 
         names = ("jobs", "cluster", "run_timeout")
         given = {name: getattr(self, name) for name in names}
-        return given | {"reporter": make_reporter(self.quiet)}
+        return given | {"reporter": make_reporter(self.quiet), "command": shlex.join(CALL)}
 
 
 DEFAULTS = Options()
@@ -85,7 +87,7 @@ def keep_on_interrupt(work: Callable[[], Any], folder: Path) -> Any:
     try:
         return work()
     except KeyboardInterrupt:
-        again = f"Continue with: {shlex.join(['upriver', *sys.argv[1:]])}"
+        again = f"Continue with: {shlex.join(CALL)}"
         print(f"stopped; finished runs are kept in {folder}. {again}", file=sys.stderr)
         raise
 

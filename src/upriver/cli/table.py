@@ -28,11 +28,10 @@ def table(
 ) -> int:
     """Print the total over all episodes of each agent: mean, standard deviation, 95% interval.
 
-    The column *lost* is the regret in episodes of optimal play, with a dash where the optimum is 0
-    and uniform play is optimal. The column *locked in* is the share of runs whose last tenth is
-    worth less than half of the optimum, with its exact 95% interval. The column *stuck* is the
-    share of runs that end below 95% of the way from uniform play to the optimum, and more than 2%
-    of that way below the median run.
+    The column *lost* is the regret in episodes of optimal play. The column *stuck* is the share of
+    runs, with its exact 95% interval, that end clearly below the optimum and the agent's other
+    runs: by more than 5% and 2% of the difference between optimal and uniformly random play. A
+    dash stands where uniform play is optimal.
 
     **Example:** `upriver table results/quick --of regret --format markdown`
 
@@ -79,11 +78,12 @@ def table(
 def report_omissions(problems: list[str], failures: list[dict[str, Any]]) -> int:
     """Print which files and runs are not shown, and return the exit code."""
     from upriver.results.runs import describe_failures
+    from upriver.results.tables import escape_controls
 
     sentences = [f"{sentence}; it was left out" for sentence in problems]
     sentences += [f"{describe_failures(failures)}; they are not shown"] if failures else []
     for sentence in sentences:
-        print(f"upriver: {sentence}", file=sys.stderr)
+        print(f"upriver: {escape_controls(sentence)}", file=sys.stderr)
     return 1 if sentences else 0
 
 
@@ -92,42 +92,48 @@ def make_block(rows: list[Row], unit: str) -> tuple[str, list[list[str]]]:
 
     unit: what an entry of a run is, "episode" or "step".
     """
+    from upriver.results.tables import format_numbers
+
     runs, episodes = (sorted({row[i] for row in rows}) for i in (3, 4))
     many = " to ".join(map(str, dict.fromkeys([runs[0], runs[-1]])))
     title = f"{rows[0].env}: {many} run{'s' * (many != '1')} of "
     title += f"{' or '.join(map(str, episodes))} {unit}s"
     agents = [row.agent for row in rows]
-    cells = [["agent", "mean ± sd [95% interval]", "lost", "locked in", "stuck"]]
+    cells = [["agent", "mean ± sd [95% interval]", "lost", "stuck"]]
     for r in rows:
         label = r.agent if agents.count(r.agent) == 1 else f"{r.agent} [{r.setting[:6]}]"
-        numbers = (r.mean, r.sd, r.low, r.high)
-        digits = 2 - int(np.log10(max(1.0, float(np.nanmax(np.abs(numbers))))))
-        mean, sd, low, high = (f"{x:.{max(digits, 0)}f}" for x in numbers)
+        mean, sd, low, high = format_numbers([r.mean, r.sd, r.low, r.high])
         interval = "–" if np.isnan(r.low) else f"[{low}, {high}]"  # of one run there is none
-        shares = (r.locked_in, r.locked_low, r.locked_high), (r.stuck, r.stuck_low, r.stuck_high)
-        ends = [f"{p:.0%} [{100 * low:.0f}, {100 * high:.0f}]" for p, low, high in shares]
-        lost = "–" if np.isnan(r.episodes_lost) else f"{r.episodes_lost:.1f}"
-        cells.append([label, f"{mean} ± {sd} {interval}", lost, *ends])
+        stuck = f"{r.stuck:.0%} [{100 * r.stuck_low:.0f}, {100 * r.stuck_high:.0f}]"
+        stuck = "–" if np.isnan(r.stuck) else stuck
+        cells.append(
+            [label, f"{mean} ± {sd} {interval}", *format_numbers([r.episodes_lost]), stuck]
+        )
     return title, cells
 
 
 def compare_with(samples: list[Sample], agent: str, of: str) -> list[list[str]]:
-    """Return every sample minus that of one agent on the same environment and seeds."""
+    """Return every sample minus that of one agent on the same problem and seeds."""
     from upriver.experiments.registry import unknown
     from upriver.results.runs import label_samples
     from upriver.results.statistics import paired_difference
+    from upriver.results.tables import format_numbers
 
     names = sorted({s.agent for s in samples})
     if agent not in names:
-        raise unknown("agent", agent, names)
+        raise unknown("against", agent, names)
     rows = [["environment", "agent", "pairs", f"minus {agent}", "95% interval"]]
     labelled = list(zip(label_samples(samples), samples, strict=True))
     for name, base in labelled:
         for label, s in labelled if base.agent == agent else ():
-            same = s.env == base.env and s.returns.shape[1] == base.returns.shape[1]
-            if same and s.agent != agent:
+            if s.agent == agent or not s.same_problem(base):
+                continue
+            pairs, numbers = 0, ["–"] * 3
+            if np.isin(s.seeds, base.seeds).any():
                 d = paired_difference(s, base, of)
-                interval = "–" if np.isnan(d.low) else f"{d.low:.2f} to {d.high:.2f}"
-                label = label if name == agent else f"{label}, minus {name}"
-                rows.append([s.env, label, str(d.pairs), f"{d.mean:+.2f}", interval])
+                pairs, numbers = d.pairs, format_numbers([d.mean, d.low, d.high])
+            mean, low, high = numbers
+            label = label if name == agent else f"{label}, minus {name}"
+            mean = mean if mean.startswith(("-", "–")) else f"+{mean}"
+            rows.append([s.env, label, str(pairs), mean, "–" if low == "–" else f"{low} to {high}"])
     return rows

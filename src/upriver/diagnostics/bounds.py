@@ -1,8 +1,9 @@
 """Evaluate lambda_k, beta_k and the regret bound of Theorem 1 with every constant written out.
 
 The proof bounds the regret by c_Q H beta_K sqrt(T Sigma) + H sqrt(2 T log(2/delta)), where T = K H
-and Sigma bounds the sum of max ||varphi||^2_{A_k^-1} over all steps. As printed: c_Q = 2, beta_K of
-Lemma 1 at level delta/(2K), Sigma = 2 H d log(1 + K H U L_varphi^2). Corrected, for the closed form
+and Sigma bounds the sum of max ||varphi||^2_{A_k^-1} over all steps. The first H of each term is
+the range of the values, which is more where there are terminal values. As printed: c_Q = 2, beta_K
+of Lemma 1 at level delta/(2K), Sigma = 2 H d log(1 + K H U L_varphi^2). Corrected, closed form
 (6): c_Q = 3 (Lemma 3 was proved for the exact maximum), the radius with the rescaling by L_varphi
 done right and at level delta/2, since Lemma 1 already holds for all k at once, and
 Sigma = 2 H d log(1 + K H U L_varphi^2 / (d lambda_1)).
@@ -10,13 +11,16 @@ Sigma = 2 H d log(1 + K H U L_varphi^2 / (d lambda_1)).
 
 from __future__ import annotations
 
-from math import log, sqrt
+from math import ceil, log, sqrt
 from typing import NamedTuple
 
 from upriver.checks import open_fraction
 from upriver.display import add_repr
 from upriver.features import Features
+from upriver.mdp import Task
 from upriver.mnl.radii import Evidence, corrected_radius, lemma1_radius, theory_regularization
+
+EVERY, STEP = 1_000, 1.01  # beta_k is evaluated for each k up to EVERY, and then in such steps
 
 
 @add_repr
@@ -31,9 +35,10 @@ class Bounds(NamedTuple):
     radius_corrected: float
     """The same with the rescaling by L_varphi done right."""
     regret_printed: float
+    """Like the others of a regret, in the user's units."""
     regret_corrected: float
     trivial: float
-    """K H, which no regret exceeds."""
+    """K times the range of the values, K H with rewards in [0, 1]; no regret exceeds it."""
     vacuous: bool
     """Whether the corrected bound says no more than the trivial one."""
 
@@ -52,12 +57,13 @@ def theorem1(
     the bounds hold with probability 1 - delta.
     """
     open_fraction("delta", delta)
-    kappa, trivial = clip_kappa(kappa), float(n_episodes) * features.task.horizon
+    kappa, units = clip_kappa(kappa), features.task.units
     evidence = worst_evidence(features, n_episodes)
     beta = lemma1_radius(kappa, theta_bound, delta)(evidence)
     corrected = corrected_radius(kappa, theta_bound, delta)(evidence)
-    printed = printed_regret(features, kappa, theta_bound, n_episodes, delta)
-    bound = corrected_regret(features, kappa, theta_bound, n_episodes, delta)
+    printed = units.unit * printed_regret(features, kappa, theta_bound, n_episodes, delta)
+    bound = units.unit * corrected_regret(features, kappa, theta_bound, n_episodes, delta)
+    trivial = units.unit * n_episodes * units.max_value
     radii = evidence.regularization, beta, corrected
     return Bounds(kappa, *radii, printed, bound, trivial, bound >= trivial)
 
@@ -72,27 +78,32 @@ def worst_evidence(features: Features, k: int) -> Evidence:
 
 
 def printed_regret(features: Features, kappa: float, bound: float, k: int, delta: float) -> float:
-    """Return 2 H beta_K(delta/2K) sqrt(2 T H d log(1 + K H U L^2)) + H sqrt(2 T log(2/delta))."""
+    """Return 2 H beta_K(delta/2K) sqrt(2 T H d log(1 + K H U L^2)) + H sqrt(2 T log(2/delta)).
+
+    It is on the unit scale, where rewards lie in [0, 1].
+    """
     task, d = features.task, features.formal_dimension
     assert d is not None
     beta = lemma1_radius(kappa, bound, delta / (2.0 * k))(worst_evidence(features, k))
     spread = log(1.0 + float(k) * task.horizon * task.max_successors * features.norm_bound**2)
-    return regret(task.horizon, k, 2.0 * beta, 2.0 * task.horizon * d * spread, delta)
+    return regret(task, k, 2.0 * beta, 2.0 * task.horizon * d * spread, delta)
 
 
 def corrected_regret(features: Features, kappa: float, bound: float, k: int, delta: float) -> float:
-    """Return 3 H max_k beta_k(delta/2) sqrt(T Sigma) + H sqrt(2 T log(2/delta))."""
+    """Return 3 H max_k beta_k(delta/2) sqrt(T Sigma) + H sqrt(2 T log(2/delta)), unit scale."""
     radius = corrected_radius(kappa, bound, delta / 2.0)
-    # beta_k need not grow with k while lambda_k does, so its maximum is taken along the way
-    along = {1, k, *(min(2**i, k) for i in range(k.bit_length()))}
+    # beta_k need not grow with k while lambda_k does, so its maximum is taken along the way; that
+    # of the steps beyond EVERY is within 0.2% of it
+    steps = (int(STEP**i) for i in range(ceil(log(k) / log(STEP))))
+    along = {k, *range(1, min(k, EVERY) + 1), *steps}
     beta = max(radius(worst_evidence(features, i)) for i in along)
     task, d = features.task, features.dimension
     total = float(k) * task.horizon * task.max_successors * features.norm_bound**2
     potential = 2.0 * task.horizon * d * log(1.0 + total / (d * theory_regularization(features)(1)))
-    return regret(task.horizon, k, 3.0 * beta, potential, delta)
+    return regret(task, k, 3.0 * beta, potential, delta)
 
 
-def regret(horizon: int, k: int, width: float, potential: float, delta: float) -> float:
-    """Return H width sqrt(T potential) + H sqrt(2 T log(2/delta)), T = K H."""
-    steps = float(k) * horizon
-    return horizon * (width * sqrt(steps * potential) + sqrt(2.0 * steps * log(2.0 / delta)))
+def regret(task: Task, k: int, width: float, potential: float, delta: float) -> float:
+    """Return R width sqrt(T potential) + R sqrt(2 T log(2/delta)), T = K H, R the value range."""
+    steps, size = float(k) * task.horizon, task.units.max_value
+    return size * (width * sqrt(steps * potential) + sqrt(2.0 * steps * log(2.0 / delta)))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
+from scipy import linalg, sparse
 
 from upriver.checks import Array
 from upriver.display import add_repr
@@ -133,16 +133,32 @@ def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
 
         theta = [lsqr(matrix, y, atol=1e-14, btol=1e-14, iter_lim=20_000)[0] for y in odds]
         return np.array(theta), None
-    dense = matrix.toarray() if sparse.issparse(matrix) else matrix
-    solution, _, rank, _ = np.linalg.lstsq(dense, odds.T)
-    return np.ascontiguousarray(solution.T), int(rank)
+    largest = abs(features.matrix).max(axis=0)
+    unit, dense = (x.toarray() if sparse.issparse(x) else x for x in (largest, matrix))
+    # The largest entry of a column, an offset included, is its unit: rounding is then about the
+    # same in all columns, and neither units nor offsets change the rank.
+    unit = np.where(unit > 0.0, unit, 1.0).ravel()
+    left, size, right = np.linalg.svd(dense / unit, full_matrices=False)
+    rank = int((size > max(dense.shape) * np.finfo(float).eps * max(size[0], 1.0)).sum())
+    known = left[:, :rank].T @ odds.T / size[:rank, None]  # = right (unit * theta)
+    # Of all such theta that of least norm is in the span of these directions. QR with the rows
+    # sorted by size and with pivoting is accurate in each row, however different the units.
+    order = np.argsort(-unit)
+    found: Any = linalg.qr((right[:rank] * unit).T[order], mode="economic", pivoting=True)
+    q, r, pivot = found
+    theta = np.empty((len(odds), len(unit)))
+    theta[:, order] = (q @ linalg.solve_triangular(r, known[pivot], trans=1)).T
+    return theta, rank
 
 
 def project(features: Features, prob: Array) -> Array:
     """Minimise the mean KL(P, P_theta) by maximum likelihood with P as counts; theta is (C, d)."""
+    scale = np.ones(features.dimension)
+    scale[: features.n_shared] = features.columns.scale  # the ridge does not depend on units
     for ridge in RIDGES:
         try:
-            return np.array([fit_mnl(features, p, ridge).theta for p in prob])
+            fits = [fit_mnl(features.standardized, p, ridge).theta for p in prob]
+            return np.array(fits) / scale
         except (RuntimeError, ValueError):
             continue
     raise RuntimeError("the KL projection did not converge; rescale the features")

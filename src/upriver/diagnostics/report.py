@@ -79,8 +79,9 @@ class Diagnosis:
                  f"printed {format_value(bounds.radius_printed)}"),
                 ("regret bound", bounds.regret_corrected,
                  f"printed {format_value(bounds.regret_printed)}"),
-                ("trivial bound", bounds.trivial, "K H"),
-                ("verdict", "vacuous" if bounds.vacuous else "informative", "bound against K H"),
+                ("trivial bound", bounds.trivial, "K times the range of the values"),
+                ("verdict", "vacuous" if bounds.vacuous else "informative",
+                 "regret bound against the trivial one"),
             ]  # fmt: skip
         return [
             {"what": what, "value": format_value(value), "note": note} for what, value, note in rows

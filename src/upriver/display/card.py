@@ -80,7 +80,7 @@ def format_line(self: Any) -> str:
     phrases = []
     for label, value in card.facts.items():
         word = format_brief(value)  # a number stands before what it counts: 6 states
-        counts = word.isdigit() and label.endswith("s")
+        counts = isinstance(value, int) and word.isdigit() and label.endswith("s")
         phrases.append(f"{word} {label}" if counts else f"{label} {word}")
     of = f"{card.of}: " if card.of else ""
     text = f"{type(self).__name__}({of}{', '.join(phrases)})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
-from itertools import cycle, pairwise
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,7 +96,14 @@ def plot_learning(panels: Mapping[str, Mapping[str, Array]]) -> Figure:
 
 @figure_style()
 def plot_policy(table: Array, states: Any, actions: Any) -> Figure:
-    """Plot the actions of a policy (H, S): states to the right, steps downwards."""
+    """Plot the actions of a policy (H, S): states to the right, steps downwards.
+
+    Where states are pairs of whole numbers, a map of the first step.
+    """
+    from upriver.display import maps
+
+    if actions is not None and maps.find_grid(states) is not None:
+        return maps.plot_policy_map(table[0], states, actions)
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
@@ -123,22 +130,47 @@ def plot_policy(table: Array, states: Any, actions: Any) -> Figure:
 
 @figure_style()
 def plot_coefficients(rows: Sequence[Mapping[str, Any]], label: str = "log-odds") -> Figure:
-    """Plot estimates with their intervals, one below the other: name, estimate, low, high."""
+    """Plot estimates with their intervals, one below the other: name, estimate, low, high.
+
+    Those that the data say nothing about are arrows at the edges and do not stretch the axis.
+    """
     figure, axes = new_figure(WIDTHS["two"] * 0.75, 0.8 + 0.2 * len(rows))
     ax, y = axes[0, 0], np.arange(len(rows))
-    middle, low, high = (np.array([r[k] for r in rows]) for k in ("estimate", "low", "high"))
+    middle, low, high = (np.array([r[k] for r in rows], float) for k in ("estimate", "low", "high"))
+    shown = find_informative(low, high)
     without_zero = (low > 0) | (high < 0)
     ax.axvline(0.0, color=INK, linewidth=0.8)
-    for which, face in ((without_zero, BLUE), (~without_zero, "white")):
+    for which, face in ((shown & without_zero, BLUE), (shown & ~without_zero, "white")):
         errors = np.array([middle - low, high - middle])[:, which]
         ax.errorbar(
             middle[which], y[which], xerr=errors, fmt="o", color=BLUE, markersize=4.5,
             markerfacecolor=face, linewidth=1.1,
         )  # fmt: skip
+    least, most = ax.get_xlim()
+    for ends, edge, marker in ((low < least, 0.02, "<"), (high > most, 0.98, ">")):
+        at = y[~shown & (ends | ~(np.isfinite(low) & np.isfinite(high)))]
+        place: Any = {"transform": ax.get_yaxis_transform(), "clip_on": False}
+        ax.plot(np.full(len(at), edge), at, marker, color="#767676", markersize=5, **place)
+    ax.set_xlim(least, most)
     ax.set_yticks(y, [as_label(r["name"]) for r in rows])
-    ax.set(xlabel=f"{label}, with its 95% interval", ylim=(len(rows) - 0.4, -0.6))
+    beyond = "" if shown.all() else "; arrows: no data"
+    xlabel = f"{label}, with its 95% interval{beyond}"
+    ax.set(xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
     ax.grid(axis="y", visible=False)
     return figure
+
+
+def find_informative(low: Array, high: Array) -> Array:
+    """Return which intervals are finite and not 50 times as wide as the usual narrow ones.
+
+    Without data a coefficient is determined by the ridge alone, or not at all.
+    """
+    width = high - low
+    finite = np.isfinite(width)
+    if not finite.any():
+        return finite
+    narrow = np.sort(width[finite])[: max(1, int(finite.sum()) // 2)]
+    return finite & (width <= 50.0 * max(float(np.median(narrow)), 1e-12))
 
 
 @figure_style()
@@ -180,16 +212,33 @@ def plot_curves(x: Array, curves: Mapping[str, Array], xlabel: str, ylabel: str)
     """Draw shares or probabilities over x, each with its name at its end."""
     figure, axes = new_figure(WIDTHS["two"] * 0.7, 2.6)
     ax: Axes = axes[0, 0]
-    ends = sorted((float(y[-1]), name) for name, y in curves.items())
-    places = {name: y for y, name in ends}
-    for (before, first), (_, second) in pairwise(ends):  # names keep their distance
-        places[second] = max(places[second], max(before, places[first]) + 0.055)
-    for colour, (name, y) in zip(cycle(ACTIONS), curves.items(), strict=False):
-        ax.plot(x, y, color=colour)
-        ax.annotate(name, (x[-1], places[name]), xytext=(4, 0), textcoords="offset points",
-                    va="center", color=colour, annotation_clip=False)  # fmt: skip
+    colours = dict(zip(curves, cycle(ACTIONS), strict=False))
+    for name, y in curves.items():
+        ax.plot(x, y, color=colours[name])
     ax.set(xlabel=xlabel, ylabel=ylabel, ylim=(-0.02, 1.02))
+    write_at_ends(ax, {name: (float(y[-1]), colours[name]) for name, y in curves.items()})
     return figure
+
+
+def write_at_ends(ax: Axes, ends: Mapping[str, tuple[float, Any]]) -> None:
+    """Write each name to the right of the axes, near its height and in its colour: (y, colour).
+
+    Names keep their distance, and none stands above the axes unless there are too many.
+    """
+    height = float(ax.get_window_extent().height)
+    gap = 13.0 * ax.figure.get_dpi() / 100.0 / height  # in shares of the height
+    corners = [ax.transData.transform((ax.get_xlim()[1], y)) for y, _ in ends.values()]
+    wanted = [float(ax.transAxes.inverted().transform(corner)[1]) for corner in corners]
+    order = np.argsort(wanted, kind="stable")
+    lowest = np.arange(len(order)) * gap
+    places = np.maximum.accumulate(np.array(wanted)[order] - lowest) + lowest
+    ceiling = np.maximum(1.0, lowest[-1:]) - lowest[::-1]
+    for at, y in zip(order, np.minimum(places, ceiling), strict=True):
+        name, (_, colour) = list(ends.items())[at]
+        ax.annotate(
+            name, (1.0, float(y)), xycoords="axes fraction", xytext=(5, 0), color=colour,
+            textcoords="offset points", va="center", annotation_clip=False, parse_math=False,
+        )  # fmt: skip
 
 
 def as_label(name: Any) -> str:

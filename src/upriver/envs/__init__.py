@@ -77,3 +77,8 @@ def __getattr__(name: str) -> Any:  # imports gymnasium
     if name in ("from_gymnasium", "to_gymnasium"):
         return getattr(import_module("upriver.envs.gymnasium"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    own = {name.replace("-", "_") for name in ENVIRONMENTS} & globals().keys()
+    return sorted([*own, "ENVIRONMENTS", "find", "from_gymnasium", "make", "to_gymnasium"])

@@ -37,7 +37,8 @@ def from_gymnasium(
 
     Outcomes with the same next state are merged, and the reward is E[r | s, a, s']. A state in
     which episodes always end is absorbing with a reward of 0. Where episodes end in a state on some
-    arrivals and continue on others, one more state called "end" takes the endings.
+    arrivals and continue on others, one more state called "end" takes the endings. Options and
+    wrappers that the table does not contain are refused where they are known.
 
     Parameters
     ----------
@@ -56,6 +57,19 @@ def from_gymnasium(
             f"{name} has no transition table P, it is a black box: describe what is known with "
             "Task.from_successors and learn through reset and step with upriver.learn"
         )
+    if getattr(base, "fickle_passenger", False):
+        raise ValueError(
+            f"fickle_passenger of {name} is True; its transition table P does not contain changes "
+            "of mind: leave it False, or learn through reset and step with upriver.learn"
+        )
+    layer = made
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, gymnasium.RewardWrapper | gymnasium.ActionWrapper):
+            raise ValueError(
+                f"{name} is wrapped in {type(layer).__name__}, which its transition table P does "
+                "not contain: leave it out, or learn through reset and step with upriver.learn"
+            )
+        layer = layer.env
     if horizon is None:
         horizon = spec.max_episode_steps if spec is not None else None
         if horizon is None:
@@ -153,11 +167,7 @@ class FiniteMDPEnv(gymnasium.Env):
         by_pair, by_triple = task.user_rewards
         self.rewards = np.repeat(by_pair, task.sizes, axis=1) + (by_triple if by_triple.size else 0)
         """(1 or H, n) the reward of each triple."""
-        s, _, s2 = task.triples
-        leaves = np.bincount(s[s != s2], minlength=mdp.n_states) > 0
-        paid = np.abs(mdp.reward) > 1e-12 * np.abs(mdp.reward).max()
-        paid = paid.reshape(-1, *task.available.shape).any((0, 2))
-        self.ends = np.asarray(~(leaves | paid | (mdp.terminal != 0.0)))
+        self.ends = task.ends & (mdp.terminal == 0.0)
         """(S,) whether an episode terminates in the state."""
         self.state, self.step_number = 0, 0
 

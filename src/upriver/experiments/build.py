@@ -14,7 +14,7 @@ import numpy as np
 from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.experiments import registry
-from upriver.experiments.detail import has_detail, make_detail
+from upriver.experiments.detail import StepCounter, has_detail, make_detail
 from upriver.features import Features
 from upriver.mdp import FiniteMDP
 from upriver.mdp.archive import digest, encode
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+MAX_BUILT = 64
+"""MDPs, features and agents that a process keeps; runs of one setting share them."""
+DIGEST_OF_MDP = 16
+"""Characters of the digest of a run that tell MDPs apart; the others are of features and code."""
 MAX_ERROR = 500
 """Characters of an error that are shown and kept; its traceback is kept too."""
 
@@ -93,18 +97,24 @@ def get_code(name: str | None) -> str | None:
     return code and code.text
 
 
-@lru_cache(maxsize=4)
-def digest_data(mdp: FiniteMDP, features: Features | None) -> str:
-    """Return a digest of all that the names of a run stand for.
+@lru_cache(maxsize=MAX_BUILT)
+def digest_mdp(mdp: FiniteMDP) -> str:
+    """Return a digest of everything about an MDP that influences a run; its name does not."""
+    return digest_numbers(
+        mdp.true_task, mdp.probability, mdp.initial_states, mdp.initial_probability, mdp.local
+    )
 
-    It covers probabilities, rewards and their range, the horizon or discount, names, the start,
-    terminal values, and the numbers of the features.
-    """
+
+@lru_cache(maxsize=MAX_BUILT)
+def digest_features(features: Features) -> str:
+    return digest_numbers(
+        *(getattr(features, f.name) for f in fields(features) if f.name != "task")
+    )
+
+
+def digest_numbers(*parts: Any) -> str:
     arrays: dict[str, Array] = {}
-    parts = [mdp.true_task, mdp.probability, mdp.initial_states, mdp.initial_probability, mdp.local]
-    if features is not None:
-        parts += [getattr(features, f.name) for f in fields(features) if f.name != "task"]
-    return digest(encode(parts, arrays), arrays)
+    return digest(encode(list(parts), arrays), arrays)
 
 
 def read_state(name: str | None) -> Any:
@@ -121,7 +131,7 @@ def get_mdp(environment: dict[str, Any]) -> FiniteMDP:
     return make_mdp(json.dumps(environment, sort_keys=True), state)
 
 
-@lru_cache(maxsize=4)  # the agents of an experiment share it
+@lru_cache(maxsize=MAX_BUILT)  # the agents of an experiment share it
 def make_mdp(environment_json: str, state: Any) -> FiniteMDP:
     environment = json.loads(environment_json)
     if "path" in environment:
@@ -143,7 +153,7 @@ def get_features(run: RunSpec, mdp: FiniteMDP) -> Features | None:
     return make_features(run.features, environment, mdp, support, read_state(run.features))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=MAX_BUILT)
 def make_features(
     name: str, environment: str | None, mdp: FiniteMDP, support: str, state: Any
 ) -> Features:
@@ -158,7 +168,7 @@ def list_files(run: RunSpec) -> list[str]:
     return [file for file in named if file is not None]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=MAX_BUILT)
 def evaluate_uniform_play(mdp: FiniteMDP) -> float:
     """Return the exact value of uniform play from the start: the gain for the average reward.
 
@@ -172,45 +182,51 @@ def evaluate_uniform_play(mdp: FiniteMDP) -> float:
     return float(mdp.initial_probability @ v[mdp.initial_states])
 
 
-BUILT: dict[str, tuple[FiniteMDP, Any]] = {}
-"""{setting: (mdp, agent)} of the last MAX_BUILT settings, which all seeds of a setting share."""
-MAX_BUILT = 16
+@lru_cache(maxsize=MAX_BUILT)
+def make_agent(run_json: str, mdp: FiniteMDP, features: Features | None, code: Any) -> Any:
+    """Return the agent of a run; `code` says whether the code that it names has changed."""
+    run = RunSpec.from_json(run_json)
+    cls = registry.agent_class(run.agent)
+    given: dict[str, Any] = {}
+    if registry.has_field(cls, "mdp"):
+        given["mdp"] = mdp
+    else:
+        task = mdp.task(run.support or "known") if features is None else features.task
+        given["task"] = task.with_unknown_reward() if run.reward == "unknown" else task
+        given |= {} if features is None else {"features": features}
+    return cls(**given, **registry.make_settings(cls, run.numbers, features))
 
 
-def identify(run: RunSpec) -> RunSpec:
-    """Build the MDP and the agent of a run, and return the run with its digest."""
+def build_parts(run: RunSpec) -> tuple[RunSpec, FiniteMDP, Any]:
+    """Return the run with its digest, its MDP and its agent."""
     try:
-        mdp, cls = get_mdp(run.environment), registry.agent_class(run.agent)
+        mdp = get_mdp(run.environment)
         features = get_features(run, mdp)
-        given: dict[str, Any] = {}
-        if registry.has_field(cls, "mdp"):
-            given["mdp"] = mdp
-        else:
-            task = mdp.task(run.support or "known") if features is None else features.task
-            given["task"] = task.with_unknown_reward() if run.reward == "unknown" else task
-            given |= {} if features is None else {"features": features}
-        own = {k: registry.from_plain(k, v, features) for k, v in run.numbers.items()}
-        agent = cls(**given, **own)
-        found = replace(run, digest=hash_data([digest_data(mdp, features), get_code(run.agent)]))
+        code = [get_code(name) for name in (run.agent, *registry.list_names(run.numbers))]
+        agent = make_agent(replace(run, seed=0, digest="").to_json(), mdp, features, tuple(code))
+        rest = hash_data([None if features is None else digest_features(features), *code])
+        return replace(run, digest=digest_mdp(mdp)[:DIGEST_OF_MDP] + rest), mdp, agent
     except (Exception, SystemExit) as error:  # also of code of the user, or too large
         ours = isinstance(error, ValueError | TypeError)
         sentence = error if ours else describe_error(error)
         raise ValueError(f"{run.label} on {run.env}: {sentence}") from error
-    BUILT[found.setting] = mdp, agent
-    if len(BUILT) > MAX_BUILT:
-        del BUILT[next(iter(BUILT))]
-    return found
+
+
+def identify(run: RunSpec) -> RunSpec:
+    """Build the MDP and the agent of a run, and return the run with its digest."""
+    return build_parts(run)[0]
 
 
 def build(run: RunSpec) -> tuple[FiniteMDP, Any]:
-    """Return (mdp, agent) of a run; they are built where its setting was not built recently."""
-    if run.setting not in BUILT and identify(run).digest != run.digest:
+    """Return (mdp, agent) of a run that was identified; they are built once in a process."""
+    now, mdp, agent = build_parts(run)
+    if now.digest != run.digest:
         files = " or ".join(list_files(run)) or "what the names of the run stand for"
         raise ValueError(
             f"{files} was changed after the experiment was read; restore it, or read the "
             "experiment again"
         )
-    return BUILT[run.setting]
+    return mdp, agent
 
 
 def describe_error(error: BaseException) -> str:
@@ -243,10 +259,11 @@ def run_one(run: RunSpec) -> pa.Table:
     runs keep more in the table's metadata: see `detail`.
     """
     mdp, agent = build(run)
-    played = play(run, mdp, agent)
+    counter = StepCounter(agent) if has_detail(run.seed, agent.task) else None
+    played = play(run, mdp, counter or agent)
     metadata = {"unit": "step" if agent.task.infinite_horizon else "episode"}
-    if has_detail(run.seed, agent.task):
-        metadata["detail"] = make_detail(mdp, agent.task, played)
+    if counter is not None:
+        metadata["detail"] = make_detail(mdp, agent.task, played, counter.visits)
     return to_table(run, mdp, played).replace_schema_metadata(metadata)
 
 

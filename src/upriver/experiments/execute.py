@@ -48,6 +48,7 @@ def execute(
     cluster: str | None = None,
     reporter: Reporter | None = None,
     run_timeout: float | None = None,
+    command: str | None = None,
 ) -> Outcome:
     """Play what is missing of an experiment, or of a list of runs, in the folder `out`.
 
@@ -67,6 +68,8 @@ def execute(
         Shows the progress; by default nothing does.
     run_timeout
         Seconds after which a run counts as failed and its worker process is ended.
+    command
+        The command line that asks for this, which the report shows.
     """
     jobs = count_processors() if jobs is None else jobs
     if jobs < 1:
@@ -86,6 +89,8 @@ def execute(
         if isinstance(experiment, Experiment):
             store.record_experiment(experiment)
         store.record_runs(runs)
+        if command is not None:
+            store.record_command(command)
         reporter = reporter or Reporter()
         reporter.begin(pending, len(runs) - len(pending))
         failed: list[tuple[RunSpec, str]] = []

@@ -1,4 +1,4 @@
-"""How a sweep is going: a live bar on a terminal, plain lines elsewhere."""
+"""How a sweep is going: one line that changes on a terminal, lines from time to time elsewhere."""
 
 from __future__ import annotations
 
@@ -15,32 +15,18 @@ class Reporter:
     """Counts what becomes of the runs of a sweep, and says so.
 
     It prints a line at the start, every `interval` seconds, for each of the first failures, and at
-    the end. Without a stream it says nothing; with `bar` it draws a bar on standard error instead.
+    the end. With `live` the line of now replaces the one before. Without a stream it says nothing.
     """
 
     def __init__(
-        self, stream: TextIO | None = None, interval: float = 10.0, bar: bool = False
+        self, stream: TextIO | None = None, interval: float = 10.0, live: bool = False
     ) -> None:
-        self.stream, self.interval, self.bar = stream, interval, None
-        if bar:
-            from rich import progress as rich
-            from rich.console import Console
-
-            columns = rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeElapsedColumn()
-            columns = "{task.description}", *columns, rich.TimeRemainingColumn()
-            self.bar = rich.Progress(*columns, console=Console(stderr=True))
+        self.stream, self.interval, self.live = stream, interval, live
 
     def begin(self, pending: list[RunSpec], stored: int) -> None:
         self.total, self.finished, self.failures = len(pending), 0, 0
         self.began = self.last_line = time.monotonic()
-        if self.bar is None:
-            self.say(f"{len(pending)} runs to do, {stored} already stored")
-            return
-        for line in self.bar.task_ids:  # of an earlier sweep
-            self.bar.remove_task(line)
-        before = f", {stored} stored before" if stored else ""
-        self.line = self.bar.add_task(f"runs{before}", total=len(pending))
-        self.bar.start()
+        self.say(f"{len(pending)} runs to do, {stored} already stored")
 
     def done(self, run: RunSpec, error: str | None = None) -> None:
         """Count a run, which failed if there is an error."""
@@ -54,33 +40,26 @@ class Reporter:
     def tick(self) -> None:
         """Show what was counted, if it is time to."""
         now = time.monotonic()
-        if self.bar is not None:
-            self.bar.update(self.line, completed=self.finished)
-            if self.failures:
-                said = f"runs, [red]{self.failures} failed[/red]"
-                self.bar.update(self.line, description=said)
-        elif now - self.last_line >= self.interval:
+        if now - self.last_line >= (0.2 if self.live else self.interval):
             self.last_line, left = now, ""
             if self.finished:
                 seconds = (now - self.began) / self.finished * (self.total - self.finished)
                 left = f", about {seconds:.0f} s left"
-            self.say(f"{self.finished}/{self.total} runs, {self.failures} failed{left}")
+            text = f"{self.finished}/{self.total} runs, {self.failures} failed{left}"
+            self.say(text, end="" if self.live else "\n")
 
     def end(self) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-        elif self.total:
+        if self.total:
             failed = f", {self.failures} failed" if self.failures else ""
             seconds = time.monotonic() - self.began
             self.say(f"{self.finished}/{self.total} runs{failed}, {seconds:.1f} s")
 
-    def say(self, text: str) -> None:
-        if self.bar is not None:
-            self.bar.console.print(text, markup=False, style="red")
-        elif self.stream is not None:
-            print(text, file=self.stream, flush=True)
+    def say(self, text: str, end: str = "\n") -> None:
+        if self.stream is not None:
+            clear = "\r\x1b[K" if self.live else ""
+            print(f"{clear}{text}", file=self.stream, end=end, flush=True)
 
 
 def make_reporter(quiet: bool = False) -> Reporter:
-    """Return a bar if a person is watching, else lines."""
-    return Reporter(sys.stderr, bar=not quiet and sys.stderr.isatty())
+    """Return one whose line changes if a person is watching."""
+    return Reporter(sys.stderr, live=not quiet and sys.stderr.isatty())

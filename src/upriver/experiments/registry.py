@@ -42,7 +42,10 @@ RULES: dict[str, Mapping[str, Any]] = {
     },
     "regularization": {"theory": radii.theory_regularization},
 }
-"""Agent fields whose value may be a rule with constants: radius = {constant = {beta = 0.1}}."""
+"""Agent fields whose value may be a rule with constants: radius = {constant = {beta = 0.1}}.
+
+A rule of one's own is a function, "file:name", or a class and its arguments: {"file:name" = {...}}.
+"""
 
 BUILT_BY_EXPERIMENT = ("task", "features", "mdp", "phi", "psi")
 """Agent fields that are not settings: the experiment builds them, or they keep their default."""
@@ -196,6 +199,22 @@ def has_field(cls: type[Any], field: str) -> bool:
     return any(f.name == field for f in fields(cls))
 
 
+def takes_rule(cls: type[Any], field: str) -> bool:
+    """Return whether the value of an agent's field may be a function."""
+    annotation = str(next(f.type for f in fields(cls) if f.name == field))
+    return any(word in annotation for word in ("Callable", "Radius", "Optimism"))
+
+
+def find_rule(field: str, name: str) -> Any:
+    """Return a function of this package for a field, or one of the caller's, as `find` does."""
+    found = find(field, name, {**FUNCTIONS.get(field, {}), **RULES.get(field, {})})
+    if not callable(found):
+        raise ValueError(
+            f"{field} {name!r} must be a function, or a class whose objects are called"
+        )
+    return found
+
+
 def to_plain(field: str, value: Any) -> Any:
     """Return the default of an agent's field as an experiment file would write it."""
     for name, function in FUNCTIONS.get(field, {}).items():
@@ -209,13 +228,35 @@ def to_plain(field: str, value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def from_plain(field: str, value: Any, features: Features | None) -> Any:
+def from_plain(cls: type[Any], field: str, value: Any, features: Features | None) -> Any:
     """Return the object that an agent is built with, from its plain form."""
     if isinstance(value, dict):
         ((name, constants),) = value.items()
-        rule = RULES[field][name]
-        own = {"features": features} if has_field(rule, "features") else {}
-        return rule(**own, **constants)
-    if isinstance(value, str) and field in FUNCTIONS:
-        return FUNCTIONS[field][value]
+        rule = find_rule(field, name)
+        own = "features" in getattr(rule, "__dataclass_fields__", ())
+        return rule(**({"features": features} if own else {}), **constants)
+    if isinstance(value, str) and takes_rule(cls, field):
+        rule = find_rule(field, value)
+        return rule() if isinstance(rule, type) else rule
     return value
+
+
+def make_settings(
+    cls: type[Any], numbers: Mapping[str, Any], features: Features | None
+) -> dict[str, Any]:
+    """Return the arguments of an agent for its settings; those at their defaults are left out."""
+    defaults = {name: to_plain(name, x) for name, x in agent_settings(cls).items()}
+    return {
+        name: from_plain(cls, name, value, features)
+        for name, value in numbers.items()
+        if name not in defaults or value != defaults[name]
+    }
+
+
+def list_names(numbers: Mapping[str, Any]) -> list[str]:
+    """Return the names of the form `file:name` among the settings of an agent."""
+    found = []
+    for value in numbers.values():
+        words = [value] if isinstance(value, str) else value if isinstance(value, dict) else ()
+        found += [word for word in words if ":" in word]
+    return found

@@ -25,12 +25,14 @@ import tomli_w
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic.json_schema import models_json_schema
 
+from upriver.agents.mnl_family import MNLLearner
 from upriver.checks import check_kinds, format_value
 from upriver.display import Card, add_repr
 from upriver.experiments import registry
-from upriver.experiments.build import RunSpec, identify
+from upriver.experiments.build import RunSpec, get_mdp, identify
 from upriver.experiments.registry import unknown
 from upriver.features import own_map
+from upriver.mdp import FiniteMDP
 from upriver.mdp.names import abbreviate
 
 TUNING_SEEDS = 1_000_000
@@ -158,7 +160,9 @@ def to_label(value: Any) -> str:
     if isinstance(value, str) and registry.is_file(value):
         return Path(value).stem
     if isinstance(value, dict) and value:
-        return next(iter(value))
+        value = next(iter(value))
+    if isinstance(value, str) and ":" in value:
+        return value.rpartition(":")[2]
     return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
@@ -182,7 +186,10 @@ class EnvironmentEntry(Entry):
             return self.label
         given = self.numbers
         entry = registry.ENVIRONMENTS.get(self.name)
-        parts = [self.name.rpartition(":")[2]]
+        parts = [self.name]
+        if ":" in self.name:  # of an own function the MDP's name, if it has been given one
+            own = get_mdp(self.run_data).name
+            parts = [self.name.rpartition(":")[2] if own == FiniteMDP.name else own]
         if entry is not None:
             size = given.pop(entry.size, self.settings[entry.size])
             parts.append(f"{size:g}" if isinstance(size, float) else str(size))
@@ -257,28 +264,41 @@ def split_name(name: Any) -> tuple[str, dict[str, int]]:
     return str(name), {}
 
 
-def setting_type(field: str, default: Any) -> Any:
+def setting_type(field: str, default: Any, takes_rule: bool = False) -> Any:
     """Return the type of a setting, which its default or its name determines."""
     if field in registry.FUNCTIONS:
-        return Literal[tuple(sorted(registry.FUNCTIONS[field]))]
+        return rule_name(field)
     if isinstance(default, bool):
         return pd.StrictBool
     if isinstance(default, str):
         return pd.StrictStr
     if isinstance(default, list | tuple):
         return list[Finite]
-    if field in registry.RULES:
+    if takes_rule or field in registry.RULES:
         return rule_type(field)
     if default is None or default is MISSING:
         return Scalar
     return Whole if isinstance(default, int) else Finite
 
 
+def rule_name(field: str) -> Any:
+    """Return the type of the name of a function, of this package or the caller's own."""
+
+    def check(name: str) -> str:
+        registry.find_rule(field, name)
+        return name
+
+    names = {"enum": sorted(registry.FUNCTIONS.get(field, ()))}
+    allowed = [*([names] if names["enum"] else ()), {"pattern": r"^\w+:\w+$"}]
+    shown = pd.WithJsonSchema({"type": "string", "anyOf": allowed})
+    return Annotated[pd.StrictStr, AfterValidator(check), shown]
+
+
 @cache
 def rule_type(field: str) -> Any:
-    """Return the type of a number, or of a table that names one rule and its constants."""
+    """Return the type of a number, a rule's name, or a table of one rule and its constants."""
     tables = {}
-    for name, rule in registry.RULES[field].items():
+    for name, rule in registry.RULES.get(field, {}).items():
         defaults = registry.agent_settings(rule).items()
         constants = {key: (Finite, ... if x is MISSING else x) for key, x in defaults}
         said = (inspect.getdoc(rule) or "").partition("\n\n")[0]
@@ -292,15 +312,24 @@ def rule_type(field: str) -> Any:
         ((name, constants),) = ((name, getattr(found, name)) for name in found.model_fields_set)
         return {name: constants.model_dump()}
 
+    def choose(value: Any) -> str:
+        if isinstance(value, dict):
+            return "@own" if any(":" in str(key) for key in value) else "@rule"
+        return "@name" if isinstance(value, str) and ":" in value else "@number"
+
     table = Annotated[rules, AfterValidator(to_plain), Tag("@rule")]
-    tag = Discriminator(lambda value: "@rule" if isinstance(value, dict) else "@number")
-    return Annotated[Annotated[Finite, Tag("@number")] | table, tag]
+    constants: Any = dict[rule_name(field), dict[str, Scalar]]
+    own = Annotated[constants, Field(min_length=1, max_length=1), Tag("@own")]
+    name: Any = Annotated[rule_name(field), Tag("@name")]
+    number: Any = Annotated[Finite, Tag("@number")]
+    return Annotated[number | table | own | name, Discriminator(choose)]
 
 
 @lru_cache(maxsize=256)
 def agent_model(name: str, cls: type[Any]) -> type[AgentEntry]:
     """Return the model of the entries of one agent."""
-    kinds = {k: setting_type(k, default) for k, default in registry.agent_settings(cls).items()}
+    settings = registry.agent_settings(cls).items()
+    kinds = {k: setting_type(k, x, registry.takes_rule(cls, k)) for k, x in settings}
     given: dict[str, Any] = {key: (kind, None) for key, kind in kinds.items()}
     at = make_model(f"{name} at", Strict, given)
     lists = {k: (Annotated[list[t], Field(min_length=1)], None) for k, t in kinds.items()}
@@ -420,7 +449,8 @@ class Experiment(Strict):
         sees_task = not registry.has_field(agent.cls, "mdp")
         env, label, support = place.full_label, agent.full_label, str(agent.support)
         fields = agent.cls.__dataclass_fields__
-        needs = "features" in fields and fields["features"].default is MISSING
+        given = fields["features"].default if "features" in fields else None
+        needs = given is MISSING or issubclass(agent.cls, MNLLearner)
         features = agent.features or ("one-hot" if needs else None)
         knows = (support, features, agent.reward) if sees_task else (None, features, None)
         given: Any = env, label, place.run_data, agent.agent, agent.numbers_at(env), *knows

@@ -4,16 +4,16 @@
     DIR/_upriver.json                    format and version of the files
     DIR/_specs/<name>-<digest>.toml      the experiments that were run here
     DIR/_runs/<digest>.json              every list of runs that was requested
+    DIR/_commands/<digest>.txt           the command lines that made runs here
     DIR/_failed/...json                  runs that raised an error, with their traceback
     DIR/_lock                            held by the process that writes into the folder
 
 A file is written under another name, synced and renamed, so that it is complete or absent; the file
-of a run is never written again. The digest of a run file covers all its bytes, the marker holds its
-own, those of experiments and lists of runs are part of their names. Readers of data sets skip names
-that begin with an underscore, so pandas, polars and DuckDB read the folder as it is.
+of a run is never written again. A digest in each run file covers all its bytes; those of
+experiments and lists of runs are part of their names. They find damage and not forgery. Readers of
+data sets skip names that begin with an underscore, so pandas, polars and DuckDB read the folder.
 
-`read_records` is the one reader: every table, figure, report and check goes through it. A folder
-may come from a stranger: devices and links that lead out of it are neither read nor written.
+`read_records` is the one reader: every table, figure, report and check goes through it.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
 
     from upriver.experiments.spec import Experiment
 
-FORMAT = 5
+FORMAT = 6
 MARKER = "_upriver.json"
 BLANK = b"0" * 64
-SEAL = re.compile(rb'"seal": "([0-9a-f]{64})"')
+"""Stands where the digest of a run file will be while the digest is computed."""
+MAX_TEXT = 2**24
+"""Bytes of the largest file beside the runs; a longer one was not written by this package."""
 MAX_TRACEBACK = 20_000
 MAX_NAME = 80
 """Characters of the name of a folder, but for its `env=` or `agent=`."""
+MAX_VALUE = 1e90
+"""The largest number in a run file; statistics of larger ones would overflow."""
 NUMBERS = ("return", "value", "optimal_value", "seconds", "uniform_value")
-COLUMNS = {"setting": "string", "seed": "int64", "episode": "int32"} | dict.fromkeys(
-    NUMBERS, "double"
-)
-"""The columns of a run file and their types."""
 
 
 class StorageFailed(OSError):
@@ -90,18 +90,22 @@ def run_path(env: str, label: str, key: str) -> Path:
 def to_bytes(run: RunSpec, table: pa.Table) -> bytes:
     """Return a run's Parquet file; its metadata hold the run, the machine and a digest of it all.
 
-    The digest, `seal`, is the SHA-256 of the file in which its own place holds zeros. Pages have
-    checksums as well, for readers other than this one.
+    The digest is the SHA-256 of the file in which zeros stand in its place. Pages have checksums as
+    well, for other readers.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from upriver import __version__
 
-    seconds = float(np.sum(np.from_dlpack(table["seconds"].combine_chunks())))
+    for name in NUMBERS:
+        column = np.from_dlpack(table[name].combine_chunks())
+        if not (np.abs(column) <= MAX_VALUE).all():  # false for nan
+            raise ValueError(f"column {name!r} holds a number that is not below {MAX_VALUE:g}")
     about: dict[str, Any] = {"format": FORMAT, "upriver": __version__, "run": run.to_data()}
     about |= {"platform": platform.platform(), "python": platform.python_version()}
-    about |= {"numpy": np.__version__, "seconds": seconds, "seal": BLANK.decode()}
+    seconds = float(np.sum(np.from_dlpack(table["seconds"].combine_chunks())))
+    about |= {"numpy": np.__version__, "seconds": seconds, "digest": BLANK.decode()}
     sink = pa.BufferOutputStream()
     bare = table.replace_schema_metadata(None)
     # the schema as Arrow keeps it would hold all metadata a second time
@@ -111,9 +115,7 @@ def to_bytes(run: RunSpec, table: pa.Table) -> bytes:
         said = {b"upriver": json.dumps(about, sort_keys=True).encode()}
         writer.add_key_value_metadata({**(table.schema.metadata or {}), **said})
     data = sink.getvalue().to_pybytes()
-    (place,) = SEAL.finditer(data)
-    seal = hashlib.sha256(data).hexdigest().encode()
-    return data[: place.start(1)] + seal + data[place.end(1) :]
+    return data.replace(BLANK, hashlib.sha256(data).hexdigest().encode(), 1)
 
 
 RUN = TypeAdapter(RunSpec)
@@ -143,88 +145,56 @@ def read_run(path: Path, rows: bool = True) -> Record:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    data = read_sealed(path)
-    try:  # the digest is right, so what fails here was written so, by another version or program
-        file = pq.ParquetFile(pa.BufferReader(data))
-        metadata = file.schema_arrow.metadata
+    check_regular(path)
+    try:
+        with pq.ParquetFile(path) as file:  # its end only, which says how many rows there are
+            metadata, n_rows = file.schema_arrow.metadata or {}, file.metadata.num_rows
         about = json.loads(metadata[b"upriver"])
         if about["format"] != FORMAT:
             raise ValueError(f"it has format {about['format']!r}, not {FORMAT}")
         run = RUN.validate_python(about["run"])
-        own = run_path(run.env, run.label, run.key)
+        if n_rows != run.episodes:
+            raise ValueError(f"it has {n_rows} rows; the run has {run.episodes} episodes")
+        check_regular(path, most=MAX_TEXT + 100 * n_rows)
+        data, digest = path.read_bytes(), str(about["digest"])
+        if hashlib.sha256(data.replace(digest.encode(), BLANK, 1)).hexdigest() != digest:
+            raise ValueError("its bytes are not those that were written")
         unit = metadata.get(b"unit", b"episode").decode()
-        detail = metadata[b"detail"].decode() if b"detail" in metadata else None
-        json.loads(detail or "{}")
-        if unit not in ("episode", "step"):
-            raise ValueError(f"its rows are of unit {unit!r}")
+        detail = metadata.get(b"detail", b"").decode()
+        file = pq.ParquetFile(pa.BufferReader(data))
         table = file.read() if rows else file.schema_arrow.empty_table()
-        if rows:
-            check_rows(run, table)
-    except (pa.ArrowException, OSError, ValueError, TypeError, LookupError, RecursionError) as bad:
-        raise BadFile(f"{path} does not hold a run of this version: {bad}") from bad
+    except (pa.ArrowException, OSError, MemoryError, ValueError, TypeError, LookupError) as bad:
+        why = " ".join(str(bad)[:300].split())
+        raise BadFile(f"{path} is damaged, or not a run file of this version: {why}") from bad
+    own = run_path(run.env, run.label, run.key)
     if Path(*path.parts[-3:]) != own:
         raise BadFile(f"{path} holds the run that belongs at {own}; it was moved or copied")
-    return Record(run, about, table.replace_schema_metadata(None), unit, detail)
+    return Record(run, about, table.replace_schema_metadata(None), unit, detail or None)
 
 
-def check_rows(run: RunSpec, table: pa.Table) -> None:
-    """Refuse rows that contradict their run."""
-    if [(field.name, str(field.type)) for field in table.schema] != list(COLUMNS.items()):
-        raise ValueError(f"its columns are not {', '.join(COLUMNS)}, or have other types")
-    if not 0 < len(table) == run.episodes:
-        raise ValueError(f"it has {len(table)} rows; the run has {run.episodes} episodes")
-    for name in ("setting", "seed"):
-        found, wanted = table[name].unique().to_pylist(), getattr(run, name)
-        if found != [wanted]:
-            raise ValueError(f"its rows have {name} {found[0]}; the run has {name} {wanted}")
-    if (table["episode"].to_numpy() != np.arange(1, run.episodes + 1)).any():
-        raise ValueError("its episodes are not numbered 1, 2, 3, ...")
-    for name in NUMBERS:
-        if not np.isfinite(table[name].to_numpy()).all():  # a missing number is read as nan
-            raise ValueError(f"column {name!r} holds a number that is not finite")
-
-
-def read_sealed(path: Path) -> bytes:
-    """Return the bytes of a run file whose digest is right; raise BadFile otherwise."""
-    data = read_file(path, path.parents[2])
-    found = SEAL.search(data)
-    if found is None:
-        raise BadFile(f"{path} is damaged, or was not written by upriver: it has no digest")
-    first, last = found.span(1)
-    if hashlib.sha256(data[:first] + BLANK + data[last:]).hexdigest().encode() != found[1]:
-        raise BadFile(f"{path} is damaged: its bytes are not those that were written")
-    return data
-
-
-def read_file(path: Path, root: Path) -> bytes:
-    """Return the bytes of a regular file that lies in a results folder, or raise BadFile."""
-    if leads_out(path, root):
-        raise BadFile(f"{path} is a link that leads out of {root}")
-    if path.exists() and not path.is_file():  # such as a device, which may have no end
+def check_regular(path: Path, most: int | None = None) -> None:
+    """Raise BadFile for what is no file, such as a device without end, or is too large."""
+    if not path.is_file():
         raise BadFile(f"{path} is no regular file")
+    if most is not None and path.stat().st_size > most:
+        raise BadFile(f"{path} has more than {most} bytes; it was not written by this package")
+
+
+def read_text(path: Path) -> bytes:
+    """Return the bytes of a file beside the runs, or raise BadFile."""
     try:
+        check_regular(path, MAX_TEXT)
         return path.read_bytes()
     except OSError as error:
         raise BadFile(f"{path} cannot be read: {error.strerror}") from error
 
 
-def read_named(path: Path, root: Path) -> bytes:
+def read_named(path: Path) -> bytes:
     """Return the bytes of a file whose name ends with their digest, or raise BadFile."""
-    data = read_file(path, root)
+    data = read_text(path)
     if short_digest(data) != path.stem[-16:]:
         raise BadFile(f"{path} is damaged: its contents are not those that were written")
     return data
-
-
-def leads_out(path: Path, root: Path) -> bool:
-    """Whether links lead from a path in a folder to a place outside of the folder."""
-    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
-
-
-def make_marker(number: Any, version: str) -> str:
-    """Return the text of the marker, with a digest of the rest of it."""
-    digest = short_digest(f"{number} {version}".encode())
-    return json.dumps({"format": number, "upriver": version, "digest": digest})
 
 
 @dataclass(frozen=True)
@@ -240,10 +210,14 @@ class Store:
         from upriver import __version__
 
         store = Store(Path(os.path.abspath(root)))
-        if not (store.root / MARKER).exists():
-            if store.files():
-                raise ValueError(f"{root} holds run files but no {MARKER}; choose another folder")
-            store.write(store.root / MARKER, make_marker(FORMAT, __version__).encode())
+        with store.lock():  # of two commands that start together one makes the folder
+            if not (store.root / MARKER).exists():
+                if store.files():
+                    raise ValueError(
+                        f"{root} holds run files but no {MARKER}; choose another folder"
+                    )
+                marker = {"format": FORMAT, "upriver": __version__}
+                store.write(store.root / MARKER, json.dumps(marker).encode())
         if (version := store.read_version()) != __version__:
             raise ValueError(
                 f"{root} holds runs of upriver {version}, and this is {__version__}; "
@@ -255,6 +229,9 @@ class Store:
     def open(root: str | Path) -> Store:
         """Return the store in a folder that exists, for reading."""
         store = Store(Path(root))
+        if not store.root.is_dir():
+            what = "is a file" if store.root.exists() else "does not exist"
+            raise ValueError(f"{root} {what}; it must be a folder of results")
         if not (store.root / MARKER).exists():
             raise ValueError(f"{root} is not a folder of results: it has no {MARKER}")
         store.read_version()
@@ -263,15 +240,12 @@ class Store:
     def read_version(self) -> str:
         """Return the version that wrote the folder; refuse an unknown format."""
         path = self.root / MARKER
-        text = read_file(path, self.root).decode(errors="replace")
         try:
-            found = json.loads(text)
+            found = json.loads(read_text(path))
             number, version = found["format"], str(found["upriver"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise BadFile(f"{path} is damaged; it must name a format and a version") from None
-        # early formats had no digest
-        if (number == FORMAT or "digest" in found) and text != make_marker(number, version):
-            raise BadFile(f"{path} is damaged: its contents are not those that were written")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            why = "it must name a format and a version"
+            raise BadFile(f"{path} is damaged; {why}") from error
         if number != FORMAT:
             theirs = f"{self.root} was written by upriver {version} in format {number!r}"
             raise ValueError(f"{theirs}; this version reads format {FORMAT}")
@@ -281,8 +255,8 @@ class Store:
     def lock(self) -> Iterator[None]:
         """Hold the folder for one writer; the system releases it when the process ends."""
         path = self.root / "_lock"
-        self.check_inside(path)
         try:
+            self.root.mkdir(parents=True, exist_ok=True)
             file = open(path, "a+b")  # noqa: SIM115
         except OSError as error:
             raise StorageFailed(path, error.strerror or str(error)) from error
@@ -312,18 +286,12 @@ class Store:
         if path.name != MARKER and not (self.root / MARKER).exists():
             raise StorageFailed(path, f"{self.root} was removed or emptied while it was in use")
         part = self.root / "_tmp" / uuid4().hex
-        self.check_inside(part)
-        self.check_inside(path)
         try:
             for file in (part, path):
                 file.parent.mkdir(parents=True, exist_ok=True)
             os.replace(write_file(part, data), path)
         except OSError as error:
             raise StorageFailed(path, error.strerror or str(error)) from error
-
-    def check_inside(self, path: Path) -> None:
-        if leads_out(path, self.root):
-            raise StorageFailed(path, f"it lies outside {self.root}")
 
     def record_experiment(self, experiment: Experiment) -> None:
         """Keep an experiment, to repeat it."""
@@ -337,6 +305,12 @@ class Store:
         text = json.dumps(names).encode()
         self.write(self.root / "_runs" / f"{short_digest(text)}.json", text)
 
+    def record_command(self, command: str) -> None:
+        """Keep a command line that made runs, for the report."""
+        self.write(
+            self.root / "_commands" / f"{short_digest(command.encode())}.txt", command.encode()
+        )
+
     def failure_path(self, run: RunSpec) -> Path:
         env, label = make_folder_name(run.env), make_folder_name(run.label)
         return self.root / "_failed" / f"env={env}-agent={label}-{run.key}.json"
@@ -348,28 +322,21 @@ class Store:
     def files(self, problems: list[str] | None = None) -> list[Path]:
         """Return the run files, in one order on all file systems.
 
-        A folder that cannot be read, or that is a link, is an error, or one more sentence of
-        `problems`.
+        A folder that cannot be read is an error, or one more sentence of `problems`.
         """
 
-        def report(sentence: str) -> None:
+        def report(error: OSError) -> None:
+            sentence = f"{error.filename} cannot be read: {error.strerror}"
             if problems is None:
                 raise BadFile(sentence)
             problems.append(sentence)
 
-        def report_error(error: OSError) -> None:
-            report(f"{error.filename} cannot be read: {error.strerror}")
-
         found: list[Path] = []
-        folders = list(self.root.glob("env=*"))
-        while folders:
-            folder = folders.pop()
-            if folder.is_symlink():
-                report(f"{folder} is a link; links to folders are not followed")
+        for folder, inner, names in os.walk(self.root, onerror=report, followlinks=True):
+            if Path(folder) == self.root:
+                inner[:] = [name for name in inner if name.startswith("env=")]
                 continue
-            _, inner, names = next(os.walk(folder, onerror=report_error), ("", [], []))
-            folders += [folder / name for name in inner]
-            found += [folder / name for name in names if name.endswith(".parquet")]
+            found += [Path(folder, name) for name in names if name.endswith(".parquet")]
         return sorted(found)
 
 
@@ -412,13 +379,15 @@ def check(folder: str | Path) -> Checked:
         return Checked(0, 0, [str(error)])
     for path in sorted([*root.glob("_specs/*"), *root.glob("_runs/*")]):
         try:
-            data = read_named(path, root)
+            data = read_named(path)
             requested |= set(NAMES.validate_json(data)) if path.parent.name == "_runs" else set()
         except BadFile as error:
             problems.append(str(error))
         except ValueError:
             problems.append(f"{path} is no list of runs")
-    return Checked(whole, sum(not (root / name).is_file() for name in requested), problems)
+    # not `Path.is_file`, which fails for names that are too long
+    missing = sum(not os.path.isfile(root / name) for name in requested)
+    return Checked(whole, missing, problems)
 
 
 def short_digest(data: bytes) -> str:

@@ -1,10 +1,10 @@
 """The feature map varphi(s, a, s'): how it is made, and how it is packed for the kernels."""
 
+from upriver.features.automatic import FEATURES, automatic, changes
 from upriver.features.components import components
 from upriver.features.features import Features
 from upriver.features.layout import Layout
 from upriver.features.maps import (
-    FEATURES,
     OWN,
     directions,
     from_function,
@@ -18,6 +18,7 @@ from upriver.features.maps import (
 )
 
 __all__ = [
-    "FEATURES", "OWN", "Features", "Layout", "components", "directions", "from_function", "one_hot",
-    "one_hot_indicator", "own_map", "pooled", "recentre", "shared", "unpooled",
+    "FEATURES", "OWN", "Features", "Layout", "automatic", "changes", "components", "directions",
+    "from_function", "one_hot", "one_hot_indicator", "own_map", "pooled", "recentre", "shared",
+    "unpooled",
 ]  # fmt: skip

@@ -60,6 +60,8 @@ class Features:
         The d of the radius formulas, where it counts more coordinates than can be reached.
     spread : float or "estimate"
         Where it is not 0, the last columns are triple effects, see `pooled`.
+    sharing : str, optional
+        What the triples share, for displays: `automatic` says it.
 
     Raises
     ------
@@ -73,6 +75,7 @@ class Features:
     names: Sequence[str] | None = None
     formal_dimension: int | None = None
     spread: Any = 0.0
+    sharing: str | None = None
 
     def __post_init__(self) -> None:
         matrix: Any
@@ -140,6 +143,8 @@ class Features:
         facts: dict[str, Any] = {"columns": self.dimension, "kind": kind}
         if self.spread:
             facts |= {"kind": "pooled", "shared": self.n_shared, "spread": self.spread}
+        if self.sharing:
+            facts["sharing"] = self.sharing
         if self.names is not None:
             facts["names"] = abbreviate(self.names)
         return Card(

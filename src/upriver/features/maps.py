@@ -229,13 +229,6 @@ def read_features(task: Task, path: Any) -> Features:
     return from_function(task, find_row, columns)
 
 
-FEATURES: dict[str, Callable[[Task], Features]] = {
-    "one-hot": one_hot,
-    "one-hot-indicator": one_hot_indicator,
-    "directions": directions,
-}
-"""Feature maps that any task has."""
-
 OWN: dict[str, Callable[[Features], Features]] = {"shared": lambda shared: shared, "pooled": pooled}
 """What a specification may make of the features that come with an environment."""
 

@@ -9,9 +9,10 @@ probabilities of these rows, (1) in a learned model, and n_h the next-state rewa
     clip      Q_h <- min(max(Q_h, low), q_cap_h),   V_h = min(max_a Q_h, v_cap_h)
 
 `backward_pass` computes all three; (6) has scale_h = 2 H beta and the norm as its bonus, and the
-paper's clip is v_cap_h = H alone. The backward passes of other files differ in Q only: (4) is in
-`kernels.ellipsoid`, bonuses that depend on the next values are in `kernels.optimism`, sets of
-distributions in `kernels.tabular`, regressions in `kernels.linear`.
+paper's clip is v_cap_h = H alone. A state where episodes end has the value of no reward at all by
+definition: no bonus of an agent that never visits it can raise it. The backward passes of other
+files differ in Q only: (4) is in `kernels.ellipsoid`, bonuses that depend on the next values are in
+`kernels.optimism`, sets of distributions in `kernels.tabular`, regressions in `kernels.linear`.
 
 Every backward pass is called as pass(problem, ..., tie_seed, v, policy, q, span). `problem` is a
 `Constants` of a `Problem`. tie_seed (uint64) breaks ties. It writes v (H+1, S), whose last row is
@@ -42,6 +43,8 @@ class Problem(NamedTuple):
     """(H,) the largest value that Q is clipped to."""
     v_cap: Any
     """(H,) the largest value that V is clipped to, after the maximum over actions."""
+    end_reward: Any
+    """(S,) the reward of each step in a state where episodes end, NaN in all other states."""
 
 
 @njit_inline
@@ -91,6 +94,8 @@ def choose_action(problem, h, s, tie_seed, v, policy, q):
     a = argmax_random_ties(q, start, n_actions, tie_seed ^ np.uint64(h * n_states + s))
     policy[h, s] = a
     v[h, s] = min(q[start + a], problem.v_cap[h])
+    if not np.isnan(problem.end_reward[s]):  # what follows an end is known, whatever Q says
+        v[h, s] = problem.end_reward[s] + v[h + 1, s]
 
 
 @njit_inline
@@ -172,6 +177,8 @@ def backward_pass(problem, prob, reward, bonus, scale, tie_seed, v, policy, q, s
                 arg = argmax_random_ties(q, s * n_actions, n_actions, seed)
             actions[s] = arg
             values[s] = min(best, v_cap)
+            if not np.isnan(problem.end_reward[s]):
+                values[s] = problem.end_reward[s] + following[s]
 
 
 @njit_without_refcounts

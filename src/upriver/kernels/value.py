@@ -24,8 +24,8 @@ class ValueGradient(NamedTuple):
     occupancy: Any
     """(1|H, S*A) sum_h d_h, or d_h of each step."""
     action_value: Any
-    """(S*A | 0,) sum_h P(s at h) Q_h(s, a), the gradient in the probabilities of actions; not
-    written where it has no entries."""
+    """(1|H, S*A | 0) sum_h P(s at h) Q_h(s, a), the gradient in the probabilities of actions, or
+    that of each step; not written where it has no entries."""
 
 
 @njit_cached
@@ -37,7 +37,7 @@ def differentiate(indptr, successors, prob, reward, extra, policy, mixed, start,
     """
     v, horizon, n_states = out.v, out.v.shape[0] - 1, out.v.shape[1]
     n_actions = (indptr.shape[0] - 1) // n_states
-    has_extra, by_action = extra.shape[1] > 0, out.action_value.shape[0] > 0
+    has_extra, by_action = extra.shape[1] > 0, out.action_value.shape[1] > 0
     evaluate_policy(indptr, successors, prob, reward, extra, policy, mixed, v)
     one = np.uint64(1)
     here = start.copy()  # the distribution of the state, step by step
@@ -64,7 +64,8 @@ def differentiate(indptr, successors, prob, reward, extra, policy, mixed, start,
                         ahead = following[np.uint32(successors[i])]
                         mean += p[i] * (ahead + (y[i] if has_extra else 0.0))
                 if by_action:
-                    out.action_value[pair] += here[s] * (r[pair] + mean)
+                    step = min(h, out.action_value.shape[0] - 1)
+                    out.action_value[step, pair] += here[s] * (r[pair] + mean)
                 if d > 0.0:
                     steps[pair] += d
                     for i in range(begin, end):

@@ -14,7 +14,7 @@ from upriver.display import add_repr
 from upriver.logs.situations import Situations, build_situations, expand
 from upriver.logs.tables import Table, listed
 from upriver.mnl.choices import softmax
-from upriver.mnl.fitted import log_odds_interval
+from upriver.mnl.fitted import log_odds_intervals
 
 if TYPE_CHECKING:
     from upriver.logs.model import TransitionModel
@@ -32,7 +32,7 @@ class TestResult(NamedTuple):
 
 
 def predicted_probabilities(model: TransitionModel, of: Situations) -> tuple[Array, Array]:
-    """Return (n,) probabilities of candidates and (n, d) their gradients in theta."""
+    """Return (n,) probabilities of candidates and (n, d) the gradients of their logarithms."""
     log = model.log
     assert log is not None
     x, offset = log.design.rows(expand(log.space, of, lambda name: True))
@@ -40,7 +40,7 @@ def predicted_probabilities(model: TransitionModel, of: Situations) -> tuple[Arr
     n = len(of.indptr) - 1
     mean = sparse.csr_array((p, np.arange(len(p)), of.indptr), (n, len(p))) @ x  # of a situation
     x -= np.repeat(mean, np.diff(of.indptr), axis=0)
-    return p, x * p[:, None]
+    return p, x
 
 
 @check_kinds
@@ -74,10 +74,9 @@ def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any
         names = space.names(int(pair[i]))
         raise ValueError(f"{table.name_rows([i])} has {names!r}, from which no next state is known")
     of = build_situations(space, pair, {c: rows.values(c) for c in covariates})
-    p, gradient = predicted_probabilities(model, of)
-    error = np.sqrt(np.einsum("ij,ij->i", gradient @ model.fitted.covariance, gradient))
+    p, scores = predicted_probabilities(model, of)
     sizes = np.diff(of.indptr)
-    low, high = log_odds_interval(p, error, z, np.repeat(sizes == 1, sizes))
+    error, low, high = log_odds_intervals(sizes, p, scores, model.fitted.covariance, z)
     return pd.DataFrame({
         "row": np.repeat(np.arange(len(pair)), sizes),
         **expand(space, of, space.columns.__contains__),
@@ -101,7 +100,11 @@ def likelihood_ratio(model: Any, smaller: Any) -> TestResult:
 
 @check_kinds
 def wald(model: Any, names: str | Sequence[str]) -> TestResult:
-    """Return the test that the named coefficients or terms are all 0, with the model's errors."""
+    """Return the test that the named coefficients or terms are all 0, with the model's errors.
+
+    With errors of G clusters the statistic of k coefficients is Hotelling's, so the p-value is that
+    of (G - k) / (k (G - 1)) times it, with the F distribution of k and G - k degrees of freedom.
+    """
     names = [names] if isinstance(names, str) else list(names)
     columns, terms = model.coefficient_names, model.terms
     chosen: list[int] = []
@@ -114,8 +117,15 @@ def wald(model: Any, names: str | Sequence[str]) -> TestResult:
     theta, unit = model.theta[chosen], np.zeros((len(model.theta), len(chosen)))
     unit[chosen, np.arange(len(chosen))] = 1.0
     covariance = (model.fitted.covariance @ unit)[chosen]
+    n, k = model.fitted.degrees + 1.0, len(chosen)
+    if k >= n:
+        raise ValueError(f"the errors are those of {n:g} clusters; a test of {k} coefficients "
+                         f"needs more than {k}")  # fmt: skip
     statistic = float(theta @ np.linalg.solve(covariance, theta))
-    return TestResult(statistic, len(chosen), float(special.chdtrc(len(chosen), statistic)))
+    if np.isinf(n):
+        return TestResult(statistic, k, float(special.chdtrc(k, statistic)))
+    scaled = statistic * (n - k) / (k * (n - 1.0))
+    return TestResult(statistic, k, float(special.fdtrc(k, n - k, scaled)))
 
 
 def check_nested(larger: Any, smaller: Any) -> None:

@@ -3,12 +3,15 @@
 model = fit_transitions("action:jump + age:worse", frame, states=moves, cluster="patient")
 print(model.summary())
 model.predict(new_rows)
-plan = plan_from_model(model.at(age=60, horizon=20, reward={"well": 1.0}), "cautious")
+plan = plan_from_model(model.at(horizon=20, reward={"well": 1.0}), "cautious")
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,19 +21,31 @@ from upriver.features import Features
 from upriver.logs.design import build_design
 from upriver.logs.formula import mentions
 from upriver.logs.model import FittedLog, TransitionModel
+from upriver.logs.population import (
+    History,
+    population_of,
+    population_of_clusters,
+    population_of_rows,
+    read_history,
+)  # fmt: skip
 from upriver.logs.rewards import estimate_rewards, is_outcomes, parse_outcomes
 from upriver.logs.situations import (
+    Situations,
+    StateSpace,
     build_situations,
     build_space,
     find_distinct,
     find_triples,
+    number_rows,
     task_numbers,
 )  # fmt: skip
-from upriver.logs.tables import COLUMNS, Rows, Table, listed
+from upriver.logs.tables import COLUMNS, GIVEN_WEIGHTS, NUMBERS, Rows, Table, listed, quote
 from upriver.mdp import Task
 from upriver.mnl.choices import Choices
 from upriver.mnl.fit import fit_dense, fit_mnl
 from upriver.mnl.newton import DECREMENT, ITERATIONS
+
+COUNT = re.compile("n|n_rows|counts?|freq(uency)?|times|weights?|cases|n_obs", re.IGNORECASE)
 
 
 @check_kinds
@@ -39,7 +54,9 @@ def fit_transitions(
     columns: Sequence[str] = COLUMNS, cluster: str | None = None, weights: Any = None,
     regularization: float = 0.0, missing: str = "refuse", *,
     features: Features | None = None, task: Task | None = None,
-    horizon: int | None = None, discount: float | None = None, reward: Any = None,
+    individual: str | None = None, step: str | None = None,
+    ended: str | Iterable[Any] | None = None, propensity: str | None = None,
+    horizon: int | None = None, discount: Any = None, reward: Any = None,
     tol: float = DECREMENT, max_iter: int = ITERATIONS,
 ) -> TransitionModel:  # fmt: skip
     """Fit an MNL transition model, eqs. (1) to (3), to a log of transitions.
@@ -82,6 +99,14 @@ def fit_transitions(
     features, task
         Features phi of the triples of a task, instead of a formula; the task is the features' own
         unless given. States and actions go by their names where the task has names.
+    individual, step
+        The column of the individual (a patient, an episode) and that of the step, a number or a
+        date; without it, rows are in their order in the table. Values are means over individuals,
+        from the state of each one's first row, with each one's covariates: see
+        `TransitionModel.population`. Unless given, an individual is a cluster, else a row.
+    ended, propensity
+        For checks of values, see `check_policy_value`: which individuals have ended, and the
+        probability of the logged action.
     horizon, discount, reward
         What the task of the model has, see `TransitionModel.at`. A reward may come from a column:
         "cost" is its mean for each (state, action), "cost ~ state + action:age" a linear model,
@@ -106,14 +131,23 @@ def fit_transitions(
             if given is not None:
                 raise ValueError(f"{name} is {given!r}; it needs a formula instead of features")
         features.check_task(task := features.task if task is None else task)
-        log = formula if frame is None else frame
-        counts = count_triples(task, log, columns, weights, missing)
+        table = as_table(formula if frame is None else frame, "the log")
+        counts = count_triples(task, table, columns, weights, missing)
         model = fit_counts(features, counts, lam, task, tol, max_iter)
-        changed = horizon is not None or discount is not None or reward is not None
-        return model.at(horizon=horizon, discount=discount, reward=reward) if changed else model
+        if individual is not None:
+            history = read_history(
+                table, lambda rows: task_numbers(rows, columns, task), columns, individual, step,
+                [], weights, [], missing, {"ended": ended, "propensity": propensity},
+            )  # fmt: skip
+            pair = history.state * task.n_actions + history.action
+            triple = find_triples(task, pair, history.following, task.n_states)
+            history = history._replace(choice=triple)
+            people = population_of(history, individual, list(task.state_names), [])
+            model = replace(model, people=people, history=history)
+        return model.at(horizon=horizon, discount=discount, reward=reward)
     if frame is None:
         raise TypeError("fit_transitions needs a formula and a frame, or a frame and features=")
-    table = frame if isinstance(frame, Table) else Table(frame)
+    table = as_table(frame)
     uses, outcomes = mentions(formula), parse_outcomes(reward, table.names)
 
     def wanted(name: str) -> bool:
@@ -122,6 +156,10 @@ def fit_transitions(
 
     covariates = [c for c in table.names if c not in columns and wanted(c)]
     paid = list(dict.fromkeys(outcome.column for outcome in outcomes.values()))
+    also = [individual, step, cluster, weights, ended, propensity]
+    kept = {*columns, *covariates, *paid, *(x for x in also if isinstance(x, str))}
+    if individual is not None or cluster is not None:  # the table is read again
+        table.keep(kept.__contains__)
     rows = table.read([*columns, *covariates], weights, paid, missing, cluster=cluster)
     space, s, a, s2 = build_space(rows, columns, states, successors, wanted)
     clash = [c for c in covariates if c in space.attributes]
@@ -150,11 +188,65 @@ def fit_transitions(
     fitted = fit_dense(data, design.names, chosen, times, of_row, tol, max_iter)
     log = FittedLog(
         space, design, of, data, chosen, times, of_row, rows.n_rows, rows.dropped, reward,
-        clusters, rewards,
+        clusters, rewards, weights if isinstance(weights, str) else None,
+        "a frame" if table.file is None else Path(table.file).name, counts_in(table, kept),
     )  # fmt: skip
+    history, given = None, weights if weights is None or isinstance(weights, str) else GIVEN_WEIGHTS
+    if individual is not None:
+
+        def numbers(rows: Rows) -> Sequence[Array]:
+            return number_rows(rows, columns, space.states, space.actions)
+
+        named = {"cluster": cluster, "ended": ended, "propensity": propensity}
+        history = read_history(
+            table, numbers, columns, individual, step, covariates, weights, paid, missing, named
+        )
+        history = history._replace(choice=find_choices(space, of, history))
+        people: Any = population_of(history, individual, space.states, covariates)
+    elif cluster is not None:
+        people = population_of_clusters(table, cluster, space.states, columns, covariates, given)
+    else:
+        state = of.pair // len(space.actions)
+        people = population_of_rows(space.states, state, visits, of.covariates)
     planned = None if is_outcomes(reward) else reward  # several outcomes are not one reward
-    model = TransitionModel(fitted, log, setting=(horizon, discount, planned))
+    setting = horizon, discount, planned
+    model = TransitionModel(fitted, log, setting=setting, people=people, history=history)
     return model if covariates else model.at()
+
+
+def as_table(source: Any, what: str = "the frame") -> Table:
+    """Return a table that can be read."""
+    return source if isinstance(source, Table) else Table(source, what)
+
+
+def counts_in(table: Table, used: Set[str]) -> tuple[str, ...]:
+    """Return a sentence about each column that looks like a count of rows and is not used."""
+    notes = []
+    for name in table.names:
+        if name in used or not COUNT.fullmatch(str(name)):
+            continue
+        types, cell = table.open_columns([name]), quote(name)
+        if types[name].startswith(NUMBERS):
+            question = f"SELECT min({cell}) >= 0, max({cell}) > 1 FROM source"
+            if all(table.connection.execute(question).fetchall()[0]):
+                notes.append(
+                    f"Column {name!r} looks like a count of rows and is not used: name it "
+                    f"with weights={name!r} if each row stands for several."
+                )
+    return tuple(notes)
+
+
+def find_choices(space: StateSpace, of: Situations, history: History) -> Array:
+    """Return (m,) the row of the choice data that each row of a history chose."""
+    pair = history.state * len(space.actions) + history.action
+    both = [np.concatenate([of.pair, pair])]
+    both += [np.concatenate([x, history.cells[c]]) for c, x in of.covariates.items()]
+    _, code = find_distinct(both)
+    n = len(of.pair)
+    situation = np.empty(int(code.max()) + 1, np.int64)
+    situation[code[:n]] = np.arange(n)
+    row = find_triples(space, pair, history.following, len(space.states)) - space.indptr[pair]
+    return of.indptr[situation[code[n:]]] + row
 
 
 def check_columns(columns: Sequence[str]) -> tuple[str, str, str]:
@@ -187,7 +279,7 @@ def count_triples(
     task: Task, log: Any, columns: tuple[str, str, str], weights: Any, missing: str
 ) -> Array:
     """Return (n,) how often each triple of a task is in a log."""
-    rows = Table(log, "the log").read(columns, weights, missing=missing)
+    rows = as_table(log, "the log").read(columns, weights, missing=missing)
     s, a, s2 = task_numbers(rows, columns, task)
     states, actions = list(task.state_names), list(task.action_names)
     row = find_reachable(task, s * task.n_actions + a, s2, rows, columns, states, actions)

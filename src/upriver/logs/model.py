@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -15,8 +15,15 @@ from upriver.display import Card, add_repr
 from upriver.display.card import format_brief
 from upriver.features import Features
 from upriver.logs import effects
+from upriver.logs.behaviour import Behaviour, covariate_factors, fit_behaviour, shares
 from upriver.logs.design import Design
 from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
+from upriver.logs.population import (
+    History,
+    Population,
+    population_of_rows,
+    read_population,
+)  # fmt: skip
 from upriver.logs.rewards import (
     Outcome,
     RewardEstimates,
@@ -25,10 +32,11 @@ from upriver.logs.rewards import (
     parse_reward,
     tabulate,
 )  # fmt: skip
-from upriver.logs.situations import Situations, StateSpace, build_situations, expand, find_distinct
-from upriver.logs.tables import array_of, listed, sort_distinct, value_or_list
+from upriver.logs.situations import Situations, StateSpace, build_situations, expand
+from upriver.logs.tables import array_of, listed, value_or_list
 from upriver.mdp import FiniteMDP, Task
-from upriver.mdp.building import from_model
+from upriver.mdp.building import from_model, start_of
+from upriver.mdp.names import Names
 from upriver.mdp.validation import check_discount, check_size
 from upriver.mnl.choices import Choices, softmax
 from upriver.mnl.fitted import Estimates, FittedMNL, pair_table, wrap_lines
@@ -38,7 +46,8 @@ NO_REWARDS = {"reward": None, "next_state_reward": None, "reward_range": None}  
 
 
 @add_repr
-class FittedLog(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False)
+class FittedLog:
     """What a formula was fitted to: the situations of a log."""
 
     space: StateSpace
@@ -54,6 +63,9 @@ class FittedLog(NamedTuple):
     reward: Any  # What `fit_transitions` was given
     clusters: Sequence[Any] = ()  # The name of each cluster
     rewards: RewardEstimates | None = None  # The rewards that come from columns
+    weight_column: str | None = None  # Where the weights come from a column
+    source: str = "a frame"  # The name of the file
+    notes: tuple[str, ...] = ()  # What a reader should know, in sentences
 
     def cluster_scores(self, theta: Array) -> Array:
         """Return (C, d) the sums of the scores of the rows of each cluster."""
@@ -65,23 +77,24 @@ class FittedLog(NamedTuple):
         fitted = {} if self.rewards is None else {name: name for name in self.rewards.names}
         return {**(self.reward if is_outcomes(self.reward) else {}), **fitted}
 
-    def individuals(self, names: Sequence[str]) -> tuple[list[dict[str, Any]], Array]:
-        """Return the distinct values of covariates, and the share of individuals of each.
+    @property
+    def situation(self) -> Array:
+        """(m,) the situation of each set of equal rows."""
+        return np.searchsorted(self.situations.indptr, self.chosen, side="right") - 1
 
-        A cluster counts once, with all its rows alike; without clusters every row counts once.
-        """
-        of, weight = self.situations, self.weights
-        if self.cluster is not None:
-            weight = weight / np.bincount(self.cluster, weight)[self.cluster]
-        at = np.searchsorted(of.indptr, self.chosen, side="right") - 1
-        cells = [of.covariates[c] for c in names]
-        first, of_situation = find_distinct(cells)
-        share = np.bincount(of_situation[at], weight)
-        values = zip(*(x[first].tolist() for x in cells), strict=True)
-        total = dict(zip(values, share / share.sum(), strict=True))
-        order = sort_distinct(total)
-        shares = np.array([total[x] for x in order])
-        return [dict(zip(names, x, strict=True)) for x in order], shares
+    @cached_property
+    def behaviour(self) -> Behaviour:
+        """The model of the actions given the state and the covariates."""
+        return self.model_actions(self.data.visits)
+
+    def model_actions(self, visits: Array) -> Behaviour:
+        """Return the model of the actions, fitted to the weights (G,) of the situations."""
+        space, of = self.space, self.situations
+        others = [*space.columns, *space.attributes]
+        factors = covariate_factors(self.design.recipe.factors, of.covariates, others)
+        exists = (space.sizes > 0).reshape(len(space.states), -1)
+        exists[~exists.any(axis=1)] = True  # a state that the log never left stays where it is
+        return fit_behaviour(factors, of.covariates, of.pair, visits, exists, space.states)
 
     def triple_counts(self) -> tuple[Array, Array]:
         """Return the numbers (s * A + a) * S + s' of all candidates, and their weights."""
@@ -96,9 +109,10 @@ class FittedLog(NamedTuple):
 class TransitionModel(Estimates):
     """An MNL transition model fitted to a log by `fit_transitions`.
 
-    Its estimates have the names that statsmodels gives them. A model without covariates has a task,
-    and is what `plan_from_model`, `policy_value`, `compare_policies` and `check_policy_value` take.
-    A model with covariates has one after `at` has fixed their values: `model.at(age=60)`.
+    Its estimates have the names that statsmodels gives them. `plan_from_model`, `policy_value`,
+    `compare_policies`, `check_policy_value` and `decide` take it, for its `population`: the
+    individuals of the log, with the covariates that each of them has. `model.at(sex="f")` is the
+    model for some of them, `model.at(population=frame)` for others.
     """
 
     fitted: FittedMNL
@@ -116,11 +130,18 @@ class TransitionModel(Estimates):
     """The horizon, the discount and the reward that `fit_transitions` or `at` was given."""
     reward_rows: RewardRows | None = None
     """How the task's rewards depend on the coefficients that were estimated from columns."""
-    segments: tuple[tuple[Mapping[str, Any], float], ...] = ()
-    """Values of covariates and their shares, where `at` averages over individuals.
+    segments: tuple[Mapping[str, Any], ...] = ()
+    """The distinct values of covariates of the individuals, where they differ.
 
     The states of the task are then (values, state), segment by segment.
     """
+    people: Any = None
+    """All individuals of the log, or of `population=`; a sentence where it is not known."""
+    history: History | None = None  #: The rows of the individuals, where they have a name.
+    member: Array = field(default_factory=lambda: np.empty((2, 0), np.int64))
+    """(2, n) individuals of `people` that have the values of covariates, and their segments."""
+    joint: Array | None = None  #: (S,) the shares of the first states of the task.
+    first: Any = None  #: The first state, or {state: probability}, that `at` was given.
     terminal: Array | None = None
     """(S,) the terminal values of the task that features were made for, without a discount."""
 
@@ -169,6 +190,7 @@ class TransitionModel(Estimates):
             if log.design.dropped:
                 lines.append(f"reference (no coefficient): {listed(log.design.dropped, 6)}")
             lines += [] if log.rewards is None else log.rewards.summary()
+            lines += log.notes
         return "\n".join([*wrap_lines(lines), self.fitted.summary(limit)])
 
     # Tests of the model.
@@ -265,37 +287,53 @@ class TransitionModel(Estimates):
     @check_kinds
     def at(
         self, values: Mapping[str, Any] | None = None, /, *, horizon: int | None = None,
-        discount: float | None = None, reward: Any = None, average: bool = False,
+        discount: Any = None, reward: Any = None, start: Any = None, population: Any = None,
         **covariates: Any,
     ) -> TransitionModel:  # fmt: skip
-        """Return the model at fixed covariates, for planning and valuing policies.
+        """Return the model for some individuals, a horizon and a reward.
 
         Parameters
         ----------
         values, **covariates
-            The value of each covariate, by name or in a mapping; or a sequence of `horizon` values
-            where it changes with the step.
+            The value of a covariate, by name or in a mapping; or a sequence of `horizon` values
+            where it changes with the step. The population is then that of the individuals who have
+            these values at their start, or all individuals where nobody has. Covariates without a
+            value are those of each individual: values of policies are means over individuals, and a
+            plan depends on the covariates.
         horizon
             Steps of an episode; None for an infinite horizon.
         discount
             What a reward of the next step counts, with a horizon or without; with an infinite
             horizon 1 stands for the average reward per step. None: all steps count alike.
+            {outcome: discount} discounts each of several outcomes on its own.
         reward
             A function of (state, action) or (state, action, next state), which may also take
             covariates by name; {state: number} or {(state, action): number} with 0 for others; an
             array (S, A) or (H, S, A); an outcome of `fit_transitions` by name, or a weighted sum of
             outcomes, {"qaly": 30_000, "cost": -1}. What `fit_transitions` was given unless another
             is given. A task's terminal values stay, and are discounted from after the last step.
-        average
-            Whether covariates without a value are averaged over the individuals of the log: values
-            of policies are then averages, and a plan depends on the covariates.
+        start
+            The first state of everybody, or {state: probability}, instead of each one's own.
+        population
+            A table with a row for each individual: the columns of the state and of the covariates,
+            and that of the weights, if the log has one. It replaces the individuals of the log.
         """
         given = {**self.values, **(values or {}), **covariates}
+        start = self.first if start is None else start
+        if population is not None:
+            if not isinstance(population, Population):
+                log, names, state, weights = self.log, [], "state", None
+                if log is not None:
+                    names, state = list(log.situations.covariates), log.space.columns[0]
+                    weights = log.weight_column
+                population = read_population(
+                    population, list(self.state_names), state, names, weights, list(given), start
+                )  # fmt: skip
+            self = replace(self, people=population, history=None)
         if self.log is None:
-            if given or average:
-                name = next(iter(given), "average")
-                raise ValueError(f"at names {name!r}; the model has no covariates")
-            model = self
+            if given:
+                raise ValueError(f"at names {next(iter(given))!r}; the model has no covariates")
+            model = replace(self, first=start)
             if horizon is not None or discount is not None:
                 if self.setting[1] is not None and reward is None:
                     raise ValueError("the rewards of the model are discounted; at needs a reward")
@@ -303,13 +341,89 @@ class TransitionModel(Estimates):
                 unpaid = NO_REWARDS if reward is not None else {}
                 task = replace(self.task, horizon=horizon or 1, discount=rule, **unpaid)
                 setting = horizon, None if horizon is None else discount, None
-                task = discount_rewards(task, self.terminal, *setting[:2])
-                model = replace(self, task=task, setting=setting)
+                known = None if isinstance(discount, Mapping) else setting[1]
+                task = discount_rewards(task, self.terminal, horizon, known)
+                model = replace(model, task=task, setting=setting)
+            model = replace(model, **model.locate([{}], np.zeros(0, np.int64)))
             return model if reward is None else with_reward(model, reward)
         if horizon is None and discount is None:
             horizon, discount, _ = self.setting
         reward = self.setting[2] if reward is None else reward
-        return at_values(self, given, horizon, discount, reward, average)
+        return at_values(replace(self, first=start), given, horizon, discount, reward)
+
+    @property
+    def state_names(self) -> Names:
+        """The names of the states, without covariates."""
+        if self.log is None:
+            return self.task.state_names
+        return Names("state", len(self.log.space.states), self.log.space.states)
+
+    @property
+    def population(self) -> Population:
+        """The individuals that values of policies are means over, for the covariates of `at`."""
+        return self.selection[0]
+
+    @cached_property
+    def selection(self) -> tuple[Population, Array]:
+        """The individuals who have the values of the covariates, and their numbers in `people`."""
+        if isinstance(self.people, str):
+            raise ValueError(self.people)
+        people = self.people
+        if people is None:  # features of a task: each row is an individual
+            task = self.task
+            rows = task.by_pair(self.counts).reshape(task.n_states, -1).sum(axis=1)
+            if not rows.any():
+                raise ValueError("the model has no rows, so it has no population; name the first "
+                                 "state: model.at(start=...)")  # fmt: skip
+            names = list(self.state_names)
+            people = population_of_rows(names, np.arange(task.n_states), rows, {})
+        return people.having(self.values)
+
+    def locate(self, segments: list[dict[str, Any]], of: Array) -> dict[str, Any]:
+        """Return `member` and `joint` of a model with these segments; of (n,): the segment of each.
+
+        No `joint` means that the log does not say where individuals start.
+        """
+        n_states = self.state_names.size
+        first = np.zeros(n_states)
+        if self.first is not None:
+            at, chance = start_of(self.state_names, self.first)
+            first = np.bincount(at, chance, minlength=n_states)
+        if isinstance(self.people, str) or (self.people is None and self.first is not None):
+            return {"joint": first if self.first is not None else None}
+        people, chosen = self.selection
+        of = np.resize(of if len(of) else np.zeros(1, np.int64), len(chosen))
+        joint = np.zeros((len(segments), n_states))
+        np.add.at(joint, (of, people.start), people.weight)
+        if self.first is not None:
+            joint = np.outer(joint.sum(axis=1), first)
+        return {"joint": (joint / joint.sum()).ravel(), "member": np.stack([chosen, of])}
+
+    @property
+    def start(self) -> Array:
+        """(S,) the probabilities of the first states of the task."""
+        if self.joint is not None:
+            return self.joint
+        found = self.locate([{}], np.zeros(0, np.int64))["joint"]
+        return self.population.weight if found is None else found  # which raises an error
+
+    @cached_property
+    def behaviour(self) -> Behaviour:
+        """What was done: a model of the actions given the state and the covariates."""
+        if self.log is not None:
+            return self.log.behaviour
+        task = self.task
+        visits = task.by_pair(self.counts).reshape(task.n_states, task.n_actions)
+        return shares(visits, task.available, list(task.state_names))
+
+    @cached_property
+    def behaviour_columns(self) -> Array:
+        """(1 | H, n, k) what the model of the actions has of covariates, in each segment."""
+        found = []
+        for sets in self.values_by_step():
+            cells = {c: array_of([x[c] for x in sets]) for c in sets[0]}
+            found.append(self.behaviour.columns(cells, len(sets)))
+        return np.stack(found)
 
     @cached_property
     def segment_task(self) -> Task:
@@ -330,7 +444,7 @@ class TransitionModel(Estimates):
         if self.log is None:
             return [({},)]
         needed = list(self.log.situations.covariates)
-        sets = [{**self.values, **x} for x, _ in self.segments] or [self.values]
+        sets = [{**self.values, **x} for x in self.segments] or [self.values]
         values, horizon = sets[0], self.setting[0]
         unknown, lacking = set(values) - set(needed), [c for c in needed if c not in values]
         if unknown:
@@ -386,13 +500,12 @@ class TransitionModel(Estimates):
             for of in self.step_situations()
         )
 
-    @check_kinds
-    def to_mdp(self, start: Any = None) -> FiniteMDP:
-        """Return the MDP of the estimated probabilities.
-
-        start: the first state, or {state: probability}; the first state of the task unless given.
-        """
-        return from_model(check_model(self).task, self.prob, start=start)
+    def to_mdp(self) -> FiniteMDP:
+        """Return the MDP of the estimated probabilities, in which episodes start as individuals."""
+        task = check_model(self).task
+        names, start = task.state_names, self.start
+        first = {names[s]: float(start[s]) for s in np.flatnonzero(start)}
+        return from_model(task, self.prob, start=first)
 
 
 def check_model(model: Any) -> TransitionModel:
@@ -404,6 +517,12 @@ def check_model(model: Any) -> TransitionModel:
         needed = ", ".join(f"{c}=..." for c in model.log.situations.covariates)
         raise ValueError(f"the model has covariates; fix their values first: model.at({needed})")
     return model
+
+
+def for_population(model: Any) -> TransitionModel:
+    """Return a model that has a task: for its population, unless `at` has named another."""
+    is_open = isinstance(model, TransitionModel) and model.task is None
+    return check_model(model.at() if is_open else model)
 
 
 def with_reward(model: TransitionModel, reward: Any) -> TransitionModel:
@@ -422,10 +541,24 @@ def with_discount(model: TransitionModel, discount: float) -> TransitionModel:
     return replace(model, setting=(task.horizon, discount, None))
 
 
-def task_discount(horizon: int | None, discount: float | None) -> float | None:
+def discount_of(discount: Any, reward: Any) -> float | None:
+    """Return the discount of a reward, where outcomes may have discounts of their own."""
+    if not isinstance(discount, Mapping):
+        return discount
+    names = [reward] if isinstance(reward, str) else reward if isinstance(reward, Mapping) else []
+    found = {discount.get(name.split("~")[0].strip()) for name in names if isinstance(name, str)}
+    if len(found) > 1 or (reward is not None and not found):
+        raise ValueError(f"discount is {dict(discount)}; a sum of outcomes, or a reward without a "
+                         "name, needs one number")  # fmt: skip
+    return found.pop() if found else None
+
+
+def task_discount(horizon: int | None, discount: Any) -> float | None:
     """Return the discount of a task: None with a horizon, 1 for the average reward."""
     if horizon is not None:
         return None
+    if isinstance(discount, Mapping):
+        discount = next(iter(discount.values()), None)
     return 1.0 if discount == 1.0 and discount is not True else check_discount(None, discount)
 
 
@@ -435,6 +568,7 @@ def pay_rewards(model: TransitionModel, reward: Any) -> tuple[Task, RewardRows |
     horizon, discount, _ = model.setting
     if reward is None:
         return replace(task, **NO_REWARDS), None
+    discount = discount_of(discount, reward)
     weights, given = combine_outcomes(log, reward)
     discounts = discount_factors(horizon, discount)
     states = list(task.state_names) if log is None else log.space.states
@@ -523,18 +657,26 @@ def combine_outcomes(
 
 
 def at_values(
-    model: TransitionModel, values: dict[str, Any], horizon: int | None, discount: float | None,
-    reward: Any, average: bool = False,
+    model: TransitionModel, values: dict[str, Any], horizon: int | None, discount: Any,
+    reward: Any,
 ) -> TransitionModel:  # fmt: skip
-    """Return a model of a formula at fixed covariates, or averaged over individuals."""
+    """Return a model of a formula at fixed covariates, or for individuals who have their own."""
     log = model.log
     assert log is not None
     values = {c: value_or_list(x) for c, x in values.items()}
     space, n_actions = log.space, len(log.space.actions)
-    segments: list[tuple[dict[str, Any], float]] = [({}, 1.0)]
-    if average:
-        free = [c for c in log.situations.covariates if c not in values]
-        segments = list(zip(*log.individuals(free), strict=True)) if free else segments
+    model = replace(model, values=values, setting=(horizon, discount, reward), segments=())
+    segments, of = [{}], np.zeros(0, np.int64)
+    free = [c for c in log.situations.covariates if c not in values]
+    if free:
+        people = model.population
+        changing = [c for c in free if c in people.paths]
+        if changing and horizon is None:
+            raise ValueError(
+                f"{listed(changing)} changes with the step, and an infinite horizon "
+                f"has no last one; give a horizon, or fix it: at({changing[0]}=...)"
+            )
+        segments, of = people.segments(free, horizon or 1)
     # a state that the log never left stays where it is
     stays = np.repeat(~(space.sizes > 0).reshape(-1, n_actions).any(axis=1), n_actions)
     sizes = np.where(stays, 1, space.sizes)
@@ -545,10 +687,13 @@ def at_values(
     n, n_states = len(segments), len(space.states)
     names: list[Any] = list(space.states)
     if n > 1:
-        labels = [x[0] if len(x) == 1 else x for x in (tuple(s.values()) for s, _ in segments)]
+        values_of = (tuple(value_or_tuple(x) for x in s.values()) for s in segments)
+        labels = [x[0] if len(x) == 1 else x for x in values_of]
         names = [(label, state) for label in labels for state in names]
     first = np.repeat(np.arange(n) * n_states, len(successors))  # of the states of each segment
-    check_size(n * n_states, n * len(successors) * max(len(log.design.names), 1), MAX_NUMBERS)
+    changes = any(isinstance(x, list) for x in (*segments[0].values(), *values.values()))
+    n_numbers = n * len(successors) * max(len(log.design.names), 1)
+    check_size(n * n_states, n_numbers * (horizon or 1 if changes else 1), MAX_NUMBERS)
     task = Task(
         n * n_states, n_actions, horizon or 1, np.concatenate([[0], np.cumsum(np.tile(sizes, n))]),
         np.tile(successors, n) + first, None, states=names, actions=list(space.actions),
@@ -558,8 +703,8 @@ def at_values(
     counts, (keys, weight) = np.zeros(len(key)), log.triple_counts()
     counts[np.searchsorted(key, keys)] = weight
     made = replace(
-        model, task=task, counts=np.tile(counts, n), values=values,
-        setting=(horizon, discount, reward), segments=tuple(segments) if n > 1 else (),
+        model, task=task, counts=np.tile(counts, n), segments=tuple(segments) if n > 1 else (),
+        values=values if n > 1 else {**values, **segments[0]}, **model.locate(segments, of),
     )  # fmt: skip
     steps, offsets = [], []
     # the only next state of a pair follows whatever its features are, so they may be unknown
@@ -573,3 +718,8 @@ def at_values(
     made = replace(made, steps=tuple(steps), offsets=tuple(offsets))
     paid, columns = pay_rewards(made, reward)
     return replace(made, task=paid, reward_rows=columns)
+
+
+def value_or_tuple(given: Any) -> Any:
+    """Return a list as a tuple, which can be part of a name."""
+    return tuple(given) if isinstance(given, list) else given

@@ -29,7 +29,7 @@ import numpy as np
 from scipy import special
 
 from upriver.checks import Array, check_choice, check_kinds
-from upriver.logs.model import TransitionModel, check_model
+from upriver.logs.model import TransitionModel, for_population
 from upriver.logs.value_function import (
     PolicyValueFunction,
     ValueGradient,
@@ -67,61 +67,86 @@ class Candidate(NamedTuple):
 
 
 @check_kinds
-def plan_from_model(
-    model: TransitionModel, how: str = "greedy", confidence: float = 0.95, start: Any = None
-) -> Any:
-    """Plan with a fitted model.
+def plan_from_model(model: TransitionModel, how: str = "greedy", confidence: float = 0.95) -> Any:
+    """Plan with a fitted model, for its population.
 
     Parameters
     ----------
     model
-        A fitted model, at fixed covariates.
+        A fitted model; where individuals have covariates of their own, the plan depends on them.
     how
         "greedy" takes the estimate for the truth. "cautious" maximises a lower confidence bound of
-        the plan's own value from `start`; `v[0]` there is the bound, adjusted for choosing the
-        plan, see `logs.planning`. With an infinite horizon it is `v` there, or the `gain`.
+        the plan's own value for the population; `v[0]` there is the bound, adjusted for choosing
+        the plan, see `logs.planning`. With an infinite horizon it is `v` there, or the `gain`.
     confidence
         The probability with which the bound is to hold.
-    start
-        The first state, or {state: probability}; the first state of the task unless given.
 
     Returns
     -------
     Plan or StationaryPlan
     """
-    check_model(model)
+    model = for_population(model)
     check_choice("how", how, ("greedy", "cautious"))
     model.fitted.quantile(confidence)  # which refuses what is no probability
     if how == "greedy":
         return optimal_plan(model.task, model.prob)
-    return cautious_plan(model, start, confidence)
+    return cautious_plan(model, confidence)
 
 
-def cautious_plan(model: TransitionModel, start: Any, confidence: float) -> Any:
+def cautious_plan(model: TransitionModel, confidence: float) -> Any:
     """Return the plan with the best lower bound; v are its values at its worst parameter.
 
     v[0] at the start (v, or the gain, with an infinite horizon) is at most the value of the plan,
     with probability `confidence`. Values are in the user's units.
     """
-    # noise that differs from log to log, otherwise it would be a fixed shift of the estimate
-    rng = np.random.default_rng(crc32(model.counts.tobytes()))
+    best, w = find_cautious(model, confidence)
     z = float(special.stdtrit(model.fitted.degrees, confidence))
-    function = build_value_function(model, [], start)
-    best, radius = build_candidate(function, function.origin), z
-    if is_chosen(best, z, rng):
-        w = function.draw(rng)
-        best = choose_candidate(w, function, z, rng)
-        # theta_hat - w gives the value minus change(w), with a standard error of its own
-        below = best.change(w) + z * np.hypot(best.error, best.noise)
-        # the halves may disagree so much that this is above the estimate, which no bound should be
-        radius = max(below, 0.0) / max(best.error, 1e-300)
-    worst = best.function.optimize_in_ellipsoid(best.centre, radius, -1.0)
-    task = function.task
+    worst, task = lowest(best.function, w, z), best.function.task
     if not task.infinite_horizon:
         return Plan(best.plan.policy, worst.v, None, task)
     if task.discount == 1.0:
         return best.plan._replace(gain=worst.value, v=worst.v[0] - worst.v[0].mean())
     return best.plan._replace(v=worst.v[0])
+
+
+def find_cautious(model: TransitionModel, confidence: float) -> tuple[Candidate, Array | None]:
+    """Return the cautious plan, and the error that the half of the log which chose it had.
+
+    There is no such error where the pre-test finds that nothing was chosen.
+    """
+    # noise that differs from log to log, otherwise it would be a fixed shift of the estimate
+    rng = np.random.default_rng(crc32(model.counts.tobytes()))
+    z = float(special.stdtrit(model.fitted.degrees, confidence))
+    function = build_value_function(model, [])
+    best = build_candidate(function, function.origin)
+    if not is_chosen(best, z, rng):
+        return best, None
+    w = function.draw(rng)
+    return choose_candidate(w, function, z, rng), w
+
+
+def lowest(function: PolicyValueFunction, w: Array | None, z: float) -> ValueGradient:
+    """Return the least value that is z standard errors below the estimate of another half.
+
+    w: the error of the half that chose the plan; None where nothing was chosen.
+    """
+    centre = function.at(function.origin)
+    error, noise = standard_errors(function, centre)
+    radius = z
+    if w is not None:
+        # theta_hat - w gives the value minus the change, with a standard error of its own
+        below = float(centre.slope @ w) + z * np.hypot(error, noise)
+        # the halves may disagree so much that this is above the estimate, which no bound should be
+        radius = max(below, 0.0) / max(error, 1e-300)
+    return function.optimize_in_ellipsoid(centre, radius, -1.0)
+
+
+def standard_errors(function: PolicyValueFunction, centre: ValueGradient) -> tuple[float, float]:
+    """Return the standard error of a value, and the part that is due to sampling, not a ridge."""
+    image, model = function.image(centre.slope), function.model
+    variance = max(float(centre.slope @ image), 0.0)
+    kept = model.fitted.regularization * float(image @ image) if model.log is None else 0.0
+    return float(np.sqrt(variance)), float(np.sqrt(max(variance - kept, 0.0)))
 
 
 def is_chosen(best: Candidate, z: float, rng: np.random.Generator) -> bool:
@@ -169,14 +194,12 @@ def choose_candidate(
 
 def build_candidate(function: PolicyValueFunction, point: Array) -> Candidate:
     """Return the optimal plan at a point, and its value under the estimate."""
-    plan, model = optimal_plan(function.task, *function.world(point)), function.model
+    plan = optimal_plan(function.task, *function.world(point))
     function = replace(function, terms=[(policy_table(function.task, plan), 1.0)])
     centre = function.at(function.origin)
-    image = function.image(centre.slope)
-    variance = max(float(centre.slope @ image), 0.0)
-    kept = model.fitted.regularization * float(image @ image) if model.log is None else 0.0
-    noise = float(np.sqrt(max(variance - kept, 0.0)))
-    return Candidate(plan, function, centre, image, float(np.sqrt(variance)), noise)
+    return Candidate(
+        plan, function, centre, function.image(centre.slope), *standard_errors(function, centre)
+    )
 
 
 def optimal_plan(task: Task, prob: Array, rewards: tuple[Array, Array] | None = None) -> Any:

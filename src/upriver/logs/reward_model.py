@@ -35,7 +35,7 @@ from upriver.mnl.fitted import (
     ERRORS,
     Estimates,
     FittedMNL,
-    log_odds_interval,
+    log_odds_intervals,
     wrap_lines,
 )
 from upriver.planning.induction import Plan
@@ -576,10 +576,8 @@ class RewardModel(Estimates):
         h, s, a = np.nonzero(np.broadcast_to(task.available, shape))
         pair = s * task.n_actions + a
         p, scores = self.solution.probability[h, pair], self.solution.scores[h, pair]
-        half = np.einsum("ij,jk,ik->i", scores, self.covariance, scores)
-        error = np.sqrt(np.maximum(half, 0.0)) * p
-        single = task.available.sum(axis=1)[s] == 1
-        low, high = log_odds_interval(p, error, z, single)
+        sizes = np.broadcast_to(task.available, shape).sum(axis=2).ravel()
+        error, low, high = log_odds_intervals(sizes[sizes > 0], p, scores, self.covariance, z)
         return pd.DataFrame({
             column: array_of(log.space.states)[s], **({log.step: h} if log.horizon else {}),
             chosen: array_of(log.space.actions)[a],

@@ -25,7 +25,13 @@ from upriver.logs.tables import Rows, listed
 from upriver.mdp import Task, declaring
 from upriver.mdp.declaring import takes_next_state
 from upriver.mnl.choices import Choices
-from upriver.mnl.clusters import adjust_means, adjust_scores
+from upriver.mnl.clusters import (
+    WHOLE,
+    adjust_means,
+    adjust_scores,
+    is_adjusted,
+    stack_influence,
+)
 
 ALIASED = 1e-10  # share of the variation of columns below which a combination of them is constant 0
 FEW = 10  # rows below which the summary says that a mean is poorly known
@@ -185,7 +191,11 @@ class RewardEstimates:
 
     @cached_property
     def cluster_influence(self) -> Any:
-        """(C, R) what each cluster adds to the errors, adjusted for few clusters (CR2)."""
+        """(C + k, R) what each cluster adds to the errors, adjusted for few clusters (CR2).
+
+        The last k rows are those of coefficients that one cluster alone determines. The error of
+        such a mean is what the means of clusters differ by elsewhere.
+        """
         cluster, found = self.cluster, []
         assert cluster is not None
         shape = int(cluster.max()) + 1, len(self.chosen)
@@ -194,9 +204,19 @@ class RewardEstimates:
             entries = self.residual[:, k], (cluster, self.place)
             scores = sparse.csr_array(entries, shape) @ outcome.rows
             if outcome.recipe is None:  # means: the leverage of a cluster is its share of rows
-                share = (weights @ outcome.rows) @ outcome.bread
+                share = ((weights @ outcome.rows) @ outcome.bread).tocsc()
+                apart, whole = share.copy(), np.flatnonzero(share.max(axis=0).toarray() >= WHOLE)
+                apart.data = np.where(share.data < WHOLE, 1.0 / share.data, 0.0)
                 share.data = adjust_means(share.data)
-                found.append(sparse.csr_array((scores @ outcome.bread) * share))
+                adjusted = (scores @ outcome.bread).multiply(share)
+                square = adjusted.multiply(apart).power(2).sum() / max(apart.count_nonzero(), 1)
+                if len(whole) and not square > 0.0:
+                    raise ValueError(f"no two clusters of the log have rows of one mean of "
+                                     f"{self.names[k]!r} that differ; its errors by cluster need "
+                                     "them, or a formula")  # fmt: skip
+                entries = np.full(len(whole), np.sqrt(square)), (np.arange(len(whole)), whole)
+                alone = sparse.csr_array(entries, (len(whole), share.shape[1]))
+                found.append(sparse.vstack([adjusted, alone]))
                 continue
 
             def information(c: int, rows: Any = outcome.rows) -> Array:
@@ -204,9 +224,10 @@ class RewardEstimates:
                 mine = rows[weights.indices[at]]
                 return (mine * weights.data[at][:, None]).T @ mine
 
-            adjusted = adjust_scores(scores, outcome.bread, information)
-            found.append(sparse.csr_array(adjusted @ outcome.bread))
-        return sparse.hstack(found).tocsr()
+            few = range(shape[0]) if is_adjusted(*scores.shape) else ()
+            own = ((c, information(c)) for c in few)
+            found.append(adjust_scores(scores, outcome.bread, own, 0.0) @ outcome.bread)
+        return stack_influence(found, shape[0])
 
     def summary(self) -> list[str]:
         """Return a sentence about each outcome."""

@@ -19,7 +19,7 @@ from scipy import special
 
 from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr, to_frame
-from upriver.logs.model import TransitionModel, check_model, with_discount, with_reward
+from upriver.logs.model import TransitionModel, for_population, with_discount, with_reward
 from upriver.logs.tables import listed
 from upriver.logs.value_function import (
     PolicyValueFunction,
@@ -173,18 +173,18 @@ class PolicyValues:
         return figures.plot_curves(np.asarray(thresholds), curve, *labels)
 
 
-def cohort_trace(model: TransitionModel, policy: Any, start: Any = None) -> Any:
+def cohort_trace(model: TransitionModel, policy: Any) -> Any:
     """Return the expected shares of a cohort in each state, step by step, under a policy.
 
     The parameters are those of `policy_value`. The shares are estimates without intervals: a data
     frame with a column for each state and a row for each step, the first for the start.
     """
-    if check_model(model).task.infinite_horizon:
+    if (model := for_population(model)).task.infinite_horizon:
         raise ValueError("the task has an infinite horizon; cohort_trace needs a last step")
-    function = build_value_function(model, [(policy, 1.0)], start, rewarded=False)
+    function = build_value_function(model, [(policy, 1.0)], rewarded=False)
     task, base, table = model.task, model.segment_task, function.terms[0][0]
     if table is None:
-        table = np.resize(function.behaviour, (1, len(task.sizes)))
+        table = function.done()
     none = np.zeros((1, len(task.sizes))), np.empty((1, 0))
     found = evaluate_policy(task, model.prob, table, function.start, none, by_step=True).occupancy
     flow = np.repeat(found[-1], task.sizes) * model.prob[-1]
@@ -196,48 +196,44 @@ def cohort_trace(model: TransitionModel, policy: Any, start: Any = None) -> Any:
 
 @check_kinds
 def policy_value(
-    model: TransitionModel, policy: Any, confidence: float = 0.95, start: Any = None, *,
-    rewards: Any = None, by: str | None = None, discount: Mapping[Any, float] | None = None,
+    model: TransitionModel, policy: Any, confidence: float = 0.95, *, rewards: Any = None,
+    by: str | None = None,
 ) -> Any:  # fmt: skip
-    """Return the value of a policy under a fitted model, with an interval.
+    """Return the value of a policy for the population of a fitted model, with an interval.
 
-    The interval allows for the errors of the transitions, of the behaviour where it is valued, and
-    of rewards that come from columns. It holds if the model is right; it does not see confounding
-    or drift.
+    It is the weighted mean over individuals of the value from the first state of each, with the
+    covariates of each. The interval allows for the errors of the transitions, of the behaviour
+    where it is valued, and of rewards that come from columns; the individuals are taken as they
+    are. It holds if the model is right; it does not see confounding or drift.
 
     Parameters
     ----------
     model
-        A fitted model, at fixed covariates or averaged over individuals.
+        A fitted model. `model.at` fixes covariates, and names the first state or a population.
     policy
         A Plan, a Policy (matched by name), actions (H, S) or (S,), probabilities (H, S, A) or
         (S, A), {state: action}, the name of an action to take in every state, or "behaviour",
-        what the log did in each state, whatever the covariates.
+        what the log did: a model of the actions given the state and the covariates.
     confidence
         The probability that the interval is to hold the value.
-    start
-        The first state, or {state: probability}; the first state of the task unless given.
     rewards
         Several outcomes: a list of names of outcomes of the model, or {name: reward} with rewards
         as `TransitionModel.at` takes them. Terminal values of the task belong to one reward, and
         are refused where there are several.
     by
-        A covariate over which `model.at(average=True)` averages: a value for each of its values.
-    discount
-        {outcome: discount} discounts each of several outcomes on its own.
+        A covariate: a value for each of its values, the mean over the individuals who have it.
 
     Returns
     -------
     PolicyValue, or PolicyValues with `rewards` or `by`
     """
-    return value_policies(model, [(policy, 1.0)], confidence, start, rewards, by, discount or {})
+    return value_policies(for_population(model), [(policy, 1.0)], confidence, rewards, by)
 
 
 @check_kinds
 def compare_policies(
-    model: TransitionModel, new: Any, old: Any = "behaviour", confidence: float = 0.95,
-    start: Any = None, *, rewards: Any = None, by: str | None = None,
-    discount: Mapping[Any, float] | None = None,
+    model: TransitionModel, new: Any, old: Any = "behaviour", confidence: float = 0.95, *,
+    rewards: Any = None, by: str | None = None,
 ) -> Any:  # fmt: skip
     """Return the value of `new` minus that of `old`, with its own interval.
 
@@ -245,34 +241,34 @@ def compare_policies(
     parameters are those of `policy_value`.
     """
     policies = [(new, 1.0), (old, -1.0)]
-    return value_policies(model, policies, confidence, start, rewards, by, discount or {})
+    return value_policies(for_population(model), policies, confidence, rewards, by)
 
 
 def value_policies(
-    model: TransitionModel, policies: list[tuple[Any, float]], confidence: float, start: Any,
-    rewards: Any, by: str | None, discounts: Mapping[Any, float],
+    model: TransitionModel, policies: list[tuple[Any, float]], confidence: float, rewards: Any,
+    by: str | None,
 ) -> Any:  # fmt: skip
     """Return a signed sum of values of policies, of one outcome or of several."""
     if rewards is None and by is None:
-        if discounts:
-            raise ValueError("discount names outcomes; name them in rewards=, too")
-        return value_function(build_value_function(model, policies, start), confidence)
+        return value_function(build_value_function(model, policies), confidence)
     outcomes = rewards if isinstance(rewards, Mapping) else {k: k for k in rewards or [None]}
-    for name in discounts:
+    given = model.setting[1]
+    discounts = given if isinstance(given, Mapping) else {}
+    for name in discounts if rewards is not None else ():
         if outcomes.get(name) is None:
             known = listed(k for k, reward in outcomes.items() if reward is not None)
             raise ValueError(f"discount names {name!r}; the outcomes with a reward are {known}")
-    terminal = check_model(model).task.terminal
+    terminal = model.task.terminal
     if len(outcomes) > 1 and terminal is not None and terminal.any():
         raise ValueError("the task has terminal values, which belong to one reward and not to each "
                          f"of {listed(outcomes)}; use a task without them")  # fmt: skip
     functions: dict[Any, PolicyValueFunction] = {}
     for name, reward in outcomes.items():
         paid = model
-        if name in discounts:
-            paid = with_discount(paid, discounts[name])
+        if discounts and reward is not None:
+            paid = with_discount(paid, discounts.get(name))
         paid = paid if reward is None else with_reward(paid, reward)
-        function = build_value_function(paid, policies, start)
+        function = build_value_function(paid, policies)
         for value, segment in segment_starts(function, by).items():
             parts = [x for x in (name, value) if x is not None]
             functions[parts[0] if len(parts) == 1 else tuple(parts)] = segment
@@ -291,11 +287,18 @@ def segment_starts(function: PolicyValueFunction, by: str | None) -> dict[Any, P
     """Return the value function of each value of a covariate; {None: function} without one."""
     if by is None:
         return {None: function}
-    segments = function.model.segments
-    if not segments or by not in segments[0][0]:
-        known = ", ".join(segments[0][0]) if segments else "none: use model.at(average=True)"
-        raise ValueError(f"by is {by!r}; the covariates that are averaged over are {known}")
-    values, start = [x[by] for x, _ in segments], function.start.reshape(len(segments), -1)
+    model = function.model
+    segments = model.segments
+    if by in model.values:
+        raise ValueError(f"by is {by!r}, which is fixed at {model.values[by]!r}")
+    if not segments or by not in segments[0]:
+        known = [] if model.log is None else list(model.log.situations.covariates)
+        name = "next_state" if model.log is None else model.log.space.columns[2]
+        raise ValueError(f"by is {by!r}, which the model does not use; put it into the formula, "
+                         f"for example as {by}:{name}; the covariates are "
+                         f"{listed(known) or '(none)'}")  # fmt: skip
+    values = [x[by][0] if isinstance(x[by], list) else x[by] for x in segments]
+    start = function.start.reshape(len(segments), -1)
     found = {}
     for value in dict.fromkeys(values):
         mine = start * np.array([[x == value] for x in values])

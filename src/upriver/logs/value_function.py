@@ -18,11 +18,12 @@ from scipy import sparse
 
 from upriver import kernels
 from upriver.checks import Array
-from upriver.logs.model import TransitionModel, check_model
+from upriver.logs.behaviour import Behaviour
+from upriver.logs.model import TransitionModel
 from upriver.logs.rewards import RewardEstimates
+from upriver.logs.situations import find_distinct
 from upriver.mdp import Task
-from upriver.mdp.building import start_of
-from upriver.mnl.clusters import adjust_means
+from upriver.mnl.clusters import stack_influence
 from upriver.planning import mixture_or_actions
 from upriver.planning.stationary import solve_visits as stationary_visits
 from upriver.planning.tables import stationary_table
@@ -40,7 +41,7 @@ class Evaluation(NamedTuple):
     """(1 | H, S*A) expected steps in each pair; discounted steps, or shares of time for the
     average."""
     action_slope: Array
-    """(S*A,) derivatives of the value in the probabilities of actions, of a random policy."""
+    """(1 | H, S*A) derivatives of the value in the probabilities of actions, of a random policy."""
     value: float = 0.0  # From the start; of the average reward the gain
 
 
@@ -48,7 +49,7 @@ class ValueGradient(NamedTuple):
     """A signed sum of values of policies and its gradient, at one point of the ellipsoid."""
 
     value: float
-    slope: Array  # (d + S*A + R,) the gradient in all that was estimated
+    slope: Array  # (d + B + R,) the gradient in all that was estimated
     occupancy: Array  # (S*A,) as in `Evaluation`, summed over steps and policies
     v: Array  # Values of the last policy, as in `Evaluation`
 
@@ -57,18 +58,19 @@ class ValueGradient(NamedTuple):
 class PolicyValueFunction:
     """A signed sum of values of policies as a function of what was estimated from the log.
 
-    A point is (d + S*A + R,): the differences of theta from its estimate, of the log-odds of the
-    actions from those of the log's frequencies, and of the coefficients of rewards that came from
-    columns. The log-odds count only where a policy is the behaviour. Where the model averages over
-    segments, S counts the states of one segment: all have the behaviour of the log.
+    A point is (d + B + R,): the differences from their estimates of theta, of the coefficients of
+    the model of the actions (see `logs.behaviour`), and of the coefficients of rewards that came
+    from columns. Those of the actions count only where a policy is the behaviour.
     """
 
     model: TransitionModel
     terms: list[tuple[Array | None, float]]
     """Policies, actions (H, S) or probabilities (1 | H, S*A), and signs; None: the behaviour."""
     start: Array  # (S,) probabilities of the first state
-    behaviour: Array  # (S*A,) the log's frequencies of the actions in each state
-    rows: Array  # (S*A,) the number of rows of the log of each pair's state
+
+    @property
+    def behaviour(self) -> Behaviour:
+        return self.model.behaviour
 
     @property
     def task(self) -> Task:
@@ -84,12 +86,18 @@ class PolicyValueFunction:
     def origin(self) -> Array:
         """The point of the estimates."""
         n = 0 if self.rewards is None else len(self.rewards.coefficients)
-        return np.zeros(len(self.model.theta) + len(self.behaviour) + n)
+        return np.zeros(len(self.model.theta) + self.behaviour.coefficients.size + n)
 
     def split(self, point: Array) -> list[Array]:
         """Return the parts of a point: theta, behaviour, rewards."""
         d = len(self.model.theta)
-        return np.split(point, [d, d + len(self.behaviour)])
+        return np.split(point, [d, d + self.behaviour.coefficients.size])
+
+    def done(self, shift: Array | None = None) -> Array:
+        """Return (1 | H, S*A) what was done; shift: what is added to its coefficients."""
+        z = self.model.behaviour_columns
+        steps = [self.behaviour.probabilities(x, shift).ravel() for x in z]
+        return np.array(steps)
 
     def world(self, point: Array) -> tuple[Array, tuple[Array, Array]]:
         """Return probabilities (1 | H, n) and rewards at a point."""
@@ -105,19 +113,14 @@ class PolicyValueFunction:
 
     def at(self, point: Array) -> ValueGradient:
         """Return the value and its gradient at a point."""
-        task, log_odds = self.task, self.split(point)[1]
+        task, (_, shift, more) = self.task, self.split(point)
         prob, rewards = self.world(point)
-        behaviour = self.behaviour
-        if log_odds.any():
-            behaviour = np.empty_like(behaviour)
-            states = np.arange(0, len(behaviour) + 1, task.n_actions)
-            kernels.value.tilt_probabilities(states, self.behaviour, log_odds, behaviour)
         value, v, n_pairs, columns = 0.0, np.empty(0), len(task.sizes), self.model.reward_rows
-        weight, by_action, occupancy = np.zeros_like(prob), np.zeros(n_pairs), np.zeros(n_pairs)
+        weight, occupancy, paid = np.zeros_like(prob), np.zeros(n_pairs), np.zeros(len(more))
+        by_action = np.zeros_like(self.behaviour.coefficients)
         by_step = columns is not None and max(map(len, (*columns, prob))) > 1
-        paid = np.zeros(len(point) - len(self.model.theta) - len(behaviour))
         for policy, sign in self.terms:
-            table = np.resize(behaviour, (1, n_pairs)) if policy is None else policy
+            table = self.done(shift if shift.any() else None) if policy is None else policy
             found = evaluate_policy(
                 task, prob, table, self.start, rewards, by_step, by_action=policy is None
             )
@@ -125,48 +128,45 @@ class PolicyValueFunction:
             weight += sign * found.weight
             occupancy += found.occupancy.sum(axis=0)
             if policy is None:
-                by_action += sign * found.action_slope
+                by_action += sign * self.action_gradient(table, found.action_slope)
             if columns is not None:
                 paid += sign * columns.gradient(prob, found.occupancy, task.sizes)
-        by_action = by_action.reshape(-1, len(behaviour)).sum(axis=0)  # over segments
-        mean = (behaviour * by_action).reshape(-1, task.n_actions).sum(axis=1)
-        by_action = behaviour * (by_action - np.repeat(mean, task.n_actions))
         slope = sum(x.matrix.T @ w for x, w in zip(self.model.steps, weight, strict=True))
-        return ValueGradient(value, np.concatenate([slope, by_action, paid]), occupancy, v)
+        return ValueGradient(value, np.concatenate([slope, by_action.ravel(), paid]), occupancy, v)
 
-    @cached_property
-    def action_variance(self) -> Array:
-        """(S*A,) 1 / rows of each pair, the scale of errors of log-odds; 0 without rows."""
-        each = self.rows * self.behaviour
-        return np.divide(1.0, each, out=np.zeros_like(each), where=each > 0)
+    def action_gradient(self, table: Array, slope: Array) -> Array:
+        """Return (S, A, k) the gradient in the coefficients of the actions.
+
+        table, slope (1 | H, S*A): their probabilities, and the gradient in these.
+        """
+        z, n_actions = self.model.behaviour_columns, self.task.n_actions
+        shape = len(slope), z.shape[1], -1, n_actions  # steps, segments, states, actions
+        p, slope = table.reshape(shape), slope.reshape(shape)
+        each = p * (slope - (p * slope).sum(axis=3, keepdims=True))
+        return np.einsum("hnsa,hnk->sak", each, z)
 
     @cached_property
     def influence(self) -> Any:
-        """(C, d + S*A + R) what each cluster adds to the errors of all estimates; None without.
+        """(C, d + B + R) what each cluster adds to the errors of all estimates; None without.
 
-        Of theta it is the inverse information times the cluster's score. Of the log-odds of action
-        a in state s it is (n_c(s, a) - n_c(s) pi(a | s)) / (n(s) pi(a | s)), where n_c counts rows
-        of cluster c. Their outer products are the joint sandwich by cluster. Each part is adjusted
-        for few clusters, see `mnl.clusters`; in a state the leverage of a cluster is n_c(s) / n(s).
+        Of theta it is the inverse information times the cluster's score, and likewise of the
+        actions. Their outer products are the joint sandwich by cluster. Each part is adjusted for
+        few clusters, see `mnl.clusters`.
         """
         log, fitted = self.model.log, self.model.fitted
         if log is None or log.cluster is None or fitted.errors != "cluster":
             return None
-        n_pairs = len(self.behaviour)
-        pair = np.repeat(log.situations.pair, np.diff(log.situations.indptr))[log.chosen]
-        entries = log.weights, (log.cluster, pair)
-        counts = sparse.csr_array(entries, (fitted.n_clusters, n_pairs))
-        states = np.arange(n_pairs) // self.task.n_actions
-        of_state = sparse.csr_array((np.ones(n_pairs), states, np.arange(n_pairs + 1)))
-        in_state = counts @ of_state @ of_state.T
-        by_action = (counts - in_state @ sparse.diags_array(self.behaviour)).tocsr()
-        share = (in_state @ sparse.diags_array(1.0 / np.maximum(self.rows, 1e-300))).tocsr()
-        share.data = adjust_means(share.data)
-        by_action = (by_action @ sparse.diags_array(self.action_variance)).multiply(share)
-        parts = [sparse.csr_array(fitted.cluster_influence), by_action]
+        of, pair = log.situation, log.situations.pair
+        first, which = find_distinct([*log.situations.covariates.values(), np.zeros(len(pair))])
+        cells = {c: x[first] for c, x in log.situations.covariates.items()}
+        z = self.behaviour.columns(cells, int(which.max()) + 1)
+        actions = self.behaviour.cluster_influence(
+            z, which[of], pair[of], log.weights, log.cluster, fitted.n_clusters
+        )
+        parts = [sparse.csr_array(fitted.cluster_influence), actions]
         if self.rewards is not None:
             parts.append(self.rewards.cluster_influence)
-        return sparse.csr_array(sparse.hstack(parts))
+        return stack_influence(parts, fitted.n_clusters)
 
     @cached_property
     def reward_errors(self) -> tuple[Any, Array, Array]:
@@ -185,17 +185,17 @@ class PolicyValueFunction:
     def image(self, slope: Array) -> Array:
         """Return the covariance of the estimates times a gradient.
 
-        Without clusters the log's actions in each state are a multinomial sample, independent of
-        the transitions and the rewards.
+        Without clusters the actions are independent of the transitions and the rewards, given the
+        state and the covariates.
         """
-        theta, log_odds, paid = self.split(slope)
+        theta, actions, paid = self.split(slope)
         fitted = self.model.fitted
         if self.influence is not None:
             found = self.influence.T @ (self.influence @ slope)
             if fitted.regularization > 0:
                 found[: len(theta)] += fitted.ridge_part @ theta
             return found
-        by_action = self.action_variance * log_odds
+        by_action = self.behaviour.root @ (self.behaviour.root.T @ actions)
         if self.rewards is None:
             return np.concatenate([fitted.covariance @ theta, by_action])
         variance, onto, cross = self.reward_errors
@@ -207,27 +207,27 @@ class PolicyValueFunction:
         return np.concatenate([by_theta, by_action, by_reward])
 
     def draw(self, rng: np.random.Generator) -> Array:
-        """Return (d + S*A + R,) a random error of the estimates, to first order.
+        """Return (d + B + R,) a random error of the estimates, to first order.
 
         For transition counts it is the inverse information times a score of multinomial counts:
         directions without rows do not move, since there the ridge holds the estimate.
         """
         model, fitted, normal = self.model, self.model.fitted, rng.standard_normal
-        d, scale = len(model.theta), np.sqrt(self.action_variance)
+        d, root = len(model.theta), self.behaviour.root
         if model.log is None:
             task, p = model.features.task, model.prob[0]
             rows = np.repeat(task.by_pair(model.counts), task.sizes)
             score = np.sqrt(rows * p) * normal(len(p))
             score -= p * np.repeat(task.by_pair(score), task.sizes)
             theta = fitted.covariance @ (model.features.matrix.T @ score)
-            return np.concatenate([theta, scale * normal(len(scale))])
+            return np.concatenate([theta, root @ normal(root.shape[1])])
         lam = fitted.regularization
         held = fitted.bread @ (np.sqrt(lam) * normal(d)) if lam > 0 else 0.0
         if self.influence is not None:
             found = self.influence.T @ normal(self.influence.shape[0])
             found[:d] += held
             return found
-        by_action = scale * normal(len(scale))
+        by_action = root @ normal(root.shape[1])
         if self.rewards is None:
             return np.concatenate([self.roots[0] @ normal(d), by_action])
         onto, u = self.reward_errors[1], self.roots[0] @ normal(d)
@@ -281,22 +281,13 @@ def matrix_root(matrix: Array) -> Array:
 
 
 def build_value_function(
-    model: TransitionModel, policies: list[tuple[Any, float]], start: Any, rewarded: bool = True
+    model: TransitionModel, policies: list[tuple[Any, float]], rewarded: bool = True
 ) -> PolicyValueFunction:
     """Return the signed sum of the policies' values as a function of what the log leaves open."""
-    task, base = check_model(model).task, model.segment_task
-    if rewarded and task.reward is None:
+    if rewarded and model.task.reward is None:
         raise ValueError("the model has no reward; name one: model.at(..., reward=...)")
-    at, chance = start_of(base.state_names, start)
-    visits = base.by_pair(model.counts[: base.n_triples])
-    by_state = visits.reshape(base.n_states, base.n_actions).sum(axis=1)
-    first = np.bincount(at, chance, minlength=base.n_states)
-    shares = [share for _, share in model.segments] or [1.0]
-    return PolicyValueFunction(
-        model=model, terms=[(segment_table(model, policy), sign) for policy, sign in policies],
-        start=np.outer(shares, first).ravel(), behaviour=behaviour_policy(base, visits),
-        rows=np.repeat(by_state, base.n_actions),
-    )  # fmt: skip
+    terms = [(segment_table(model, policy), sign) for policy, sign in policies]
+    return PolicyValueFunction(model, terms, model.start)
 
 
 def segment_table(model: TransitionModel, policy: Any) -> Array | None:
@@ -326,14 +317,6 @@ def as_probabilities(task: Task, table: Array) -> Array:
     return table.reshape(-1, task.n_states, task.n_actions)
 
 
-def behaviour_policy(task: Task, visits: Array) -> Array:
-    """Return (S*A,) how often the log took each action; uniform in states that it never saw."""
-    table = visits.reshape(task.n_states, task.n_actions)
-    total = table.sum(axis=1, keepdims=True)
-    uniform = task.available / task.available.sum(axis=1, keepdims=True)
-    return np.where(total > 0, table / np.maximum(total, 1e-300), uniform).ravel()
-
-
 def evaluate_policy(
     task: Task, prob: Array, policy: Array, start: Array,
     rewards: tuple[Array, Array] | None = None, by_step: bool = False, by_action: bool = False,
@@ -350,7 +333,7 @@ def evaluate_policy(
     found = Evaluation(
         v=np.zeros((task.horizon + 1, task.n_states)), weight=np.zeros_like(prob),
         occupancy=np.zeros((task.horizon if by_step else 1, pairs)),
-        action_slope=np.zeros(pairs if by_action else 0),
+        action_slope=np.zeros((len(policy), pairs if by_action else 0)),
     )  # fmt: skip
     if task.terminal is not None:
         found.v[-1] = task.terminal
@@ -374,7 +357,7 @@ def evaluate_stationary(
     weight = prob[0] * np.repeat(occupancy, task.sizes) * (ahead - np.repeat(mean, task.sizes))
     by_action = np.repeat(visits, task.n_actions) * (reward[0] + mean)
     v = np.stack([v, np.zeros_like(v)])
-    return Evaluation(v, weight[None], occupancy[None], by_action, value)
+    return Evaluation(v, weight[None], occupancy[None], by_action[None], value)
 
 
 def shifted_probabilities(model: TransitionModel, shift: Array) -> Array:

@@ -29,7 +29,7 @@ MAX_PLAIN_SIZE = 2**28
 """Bytes that any file may expand to; beyond it, at most 100 times the size of the file."""
 UNREADABLE = (
     zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, EOFError, NotImplementedError,
-    RuntimeError, MemoryError, OverflowError, SyntaxError, AttributeError,
+    RuntimeError, MemoryError, OverflowError, SyntaxError, AttributeError, OSError,
 )  # fmt: skip
 """What numpy, zipfile and json raise for damaged files."""
 
@@ -147,7 +147,9 @@ def read_archive(path: Any, kind: str) -> tuple[Any, dict[str, Array]]:
         header = json.loads(str(arrays.pop(HEADER)))
         found, version, body, written = (header[x] for x in ("kind", "version", "body", "digest"))
         unchanged = digest(body, arrays) == written
-    except UNREADABLE:
+    except UNREADABLE as error:
+        if isinstance(error, PermissionError):
+            raise
         raise ValueError(f"{path} is damaged, or was not written by Upriver") from None
     if found != kind:
         raise ValueError(f"{path} holds a saved {found}, where a saved {kind} is needed")

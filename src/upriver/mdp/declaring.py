@@ -6,8 +6,9 @@ The helpers that read the user's functions serve the builders of MDPs too.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sized
 from inspect import signature
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from upriver.checks import (
     format_value,
     is_hashable,
 )
+from upriver.mdp import validation
 from upriver.mdp.validation import check_discount, check_size, support_of_triples
 
 if TYPE_CHECKING:
@@ -49,7 +51,8 @@ def from_successors(
     horizon : int or None
         None is an infinite horizon: with a `discount`, or without one for the average reward.
     reward : function of (s, a) or (s, a, s'), optional
-        None when the rewards are unknown and must be learned.
+        None when the rewards are unknown and must be learned; a function may return None for the
+        triples whose reward is unknown.
     terminal : function of s, optional
         Value of the state after the last step.
     reward_range : (low, high), optional
@@ -68,13 +71,17 @@ def from_successors(
     if terminal is not None:
         check_function("terminal", terminal, "s")
         values = tabulate("terminal", terminal, zip(listed, strict=True))
-    table = rewards = None
+    table = rewards = partial = None
     if reward is not None:
-        table, rewards = split_rewards(pair[order], tabulate_reward(reward, found)[order], shape)
+        rewards = tabulate_reward(reward, found, unknown=True)[order]
+        if np.isnan(rewards).any():
+            rewards, partial = None, rewards
+        else:
+            table, rewards = split_rewards(pair[order], rewards, shape)
     return Task(
         *shape, 1 if horizon is None else horizon, *support, table, states=listed,
         actions=found.actions, next_state_reward=rewards, reward_range=reward_range,
-        terminal=values, discount=check_discount(horizon, discount),
+        terminal=values, discount=check_discount(horizon, discount), partial_reward=partial,
     )  # fmt: skip
 
 
@@ -143,7 +150,7 @@ def explore(
                         f"{max_steps} steps; raise max_states or shorten the horizon"
                     )
                 add(i, a, [number[s] for s in reached])
-            if i + 1 >= SAMPLE:
+            if i + 1 >= SAMPLE or len(columns[0]) > validation.MAX_TRIPLES:
                 check_size(len(states), len(columns[0]) / (i + 1) * len(states))
         n_acting = newest.stop
         if n_acting == len(states):
@@ -163,7 +170,11 @@ def as_names(name: str, values: Any) -> list[Any]:
     single = isinstance(values, str | bytes) or getattr(values, "shape", None) == ()
     if single or not isinstance(values, Iterable):
         raise TypeError(f"{name} is {format_value(values)}; it must be a list")
-    listed = list(values)
+    most = validation.MAX_TRIPLES
+    size = len(values) if isinstance(values, Sized) else 0
+    listed = [] if size > most else list(islice(values, most + 1))
+    if max(size, len(listed)) > most:
+        raise ValueError(f"{name} has more than {most:,} names, which are too many to list")
     for value in listed:
         if not is_hashable(value):
             raise TypeError(f"{name} holds {format_value(value)}; names must be hashable")
@@ -203,13 +214,33 @@ def tabulate(name: str, function: Callable[..., float], arguments: Iterable[Any]
     return np.array(array("d", (call_for_number(name, function, *given) for given in arguments)))
 
 
-def tabulate_reward(reward: Callable[..., float], found: Explored) -> Array:
-    """Return the reward (n,) of the triples from a function of (s, a, s') or of (s, a)."""
+def read_unknown(name: str, function: Callable[..., Any]) -> Callable[..., float]:
+    """Return the user's function with NaN where it returns None, and an error where it is NaN."""
+
+    def number_or_unknown(*arguments: Any) -> float:
+        value = function(*arguments)
+        if value is None:
+            return np.nan
+        value = call_for_number(name, lambda *_: value, *arguments)
+        if np.isnan(value):
+            text = ", ".join(map(repr, arguments))
+            raise ValueError(f"{name}({text}) is nan; it must be a number, or None for unknown")
+        return value
+
+    return number_or_unknown
+
+
+def tabulate_reward(reward: Callable[..., Any], found: Explored, unknown: bool = False) -> Array:
+    """Return the reward (n,) of the triples from a function of (s, a, s') or of (s, a).
+
+    unknown: whether the function may return None, which becomes NaN.
+    """
+    read = read_unknown("reward", reward) if unknown else reward
     n_rows = len(found.pair)
     rewards = np.zeros(n_rows)  # where a state stays because it never acts, the reward is 0
     if takes_next_state(reward):
         check_function("reward", reward, "s", "a", "s2")
-        rewards[: found.n_listed] = tabulate("reward", reward, found.triples())
+        rewards[: found.n_listed] = tabulate("reward", read, found.triples())
         return rewards
     check_function("reward", reward, "s", "a")
     pairs, row = np.unique(found.pair[: found.n_listed], return_inverse=True)
@@ -217,7 +248,7 @@ def tabulate_reward(reward: Callable[..., float], found: Explored) -> Array:
         (found.states[i], found.actions[j])
         for i, j in zip(*divmod(pairs, found.shape[1]), strict=True)
     )
-    rewards[: found.n_listed] = tabulate("reward", reward, names)[row]
+    rewards[: found.n_listed] = tabulate("reward", read, names)[row]
     return rewards
 
 

@@ -160,6 +160,37 @@ class FiniteMDP:
             problem, allowed = f"{self.name} declares no local support", "'known' or 'full'"
         raise ValueError(f"{problem}; it must be {allowed}")
 
+    def plot(self) -> Any:
+        """Return a figure of the transitions, one panel for each of the first actions.
+
+        A diagram of few states; where states are pairs of whole numbers, the expected move of
+        each; otherwise a heat map of states against next states. Where probabilities depend on
+        the step, those of the first.
+
+        Raises
+        ------
+        ValueError
+            If there are more than 400 states, and they are no pairs of whole numbers.
+        """
+        from upriver.display import maps
+
+        task, shown = self.true_task, min(self.n_actions, maps.MAX_PANELS)
+        s, a, s2 = task.triples
+        if maps.find_grid(task.states) is not None:
+            table = maps.expected_moves(self)
+        elif self.n_states <= maps.MAX_STATES:
+            table = np.zeros((self.n_actions, self.n_states, self.n_states))
+            table[a, s, s2] = self.probability[0]
+        else:
+            raise ValueError(
+                f"{self.name} has {self.n_states} states; a picture has at most "
+                f"{maps.MAX_STATES}, use to_frame()"
+            )
+        table[~task.available.T] = np.nan
+        names = [task.action_names[i] for i in range(shown)]
+        more = self.n_actions - shown
+        return maps.plot_transitions(list(table[:shown]), list(task.state_names), names, more)
+
     @check_kinds
     def save(self, path: str | Path) -> None:
         """Write the MDP to an .npz file, completely or not at all."""

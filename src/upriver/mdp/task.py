@@ -72,6 +72,10 @@ class Task:
     """None where an episode ends after `horizon` steps. Otherwise the horizon is infinite; 1 stands
     for the average reward."""
 
+    partial_reward: Array | None = None
+    """(n,) the rewards of single triples that are known although `reward` is None; NaN where they
+    must be learned."""
+
     from_successors = staticmethod(declaring.from_successors)
 
     def __post_init__(self) -> None:
@@ -100,6 +104,10 @@ class Task:
                 raise ValueError("next_state_reward must be None where reward is None")
             triple_reward = validation.check_next_state_reward(self, self.next_state_reward)
             put("next_state_reward", triple_reward)
+        if self.partial_reward is not None:
+            if self.reward is not None:
+                raise ValueError("partial_reward must be None where reward is known")
+            put("partial_reward", validation.check_partial_reward(self, self.partial_reward))
         if self.terminal is not None:
             if self.infinite_horizon:
                 raise ValueError("terminal is given, but the horizon is infinite; it must be None")
@@ -162,7 +170,7 @@ class Task:
         pairs = np.repeat(np.arange(self.n_states * self.n_actions), self.sizes)
         return pairs // self.n_actions, pairs % self.n_actions, self.successors
 
-    @property
+    @cached_property
     def triple_keys(self) -> Array:
         """(n,) the number (s * A + a) * S + s' of every row, ascending."""
         s, a, s2 = self.triples
@@ -185,6 +193,21 @@ class Task:
         if self.next_state_reward is None:
             return reward, np.empty((1, 0))
         return reward, kernel_view(self.next_state_reward)
+
+    @cached_property
+    def ends(self) -> Array:
+        """(S,) the states where episodes end: no action leaves them, and all known rewards are 0.
+
+        False everywhere where rewards are unknown, since a state that is never left may pay.
+        """
+        if self.reward is None or self.infinite_horizon:
+            return np.zeros(self.n_states, bool)
+        s, _, s2 = self.triples
+        reward, extra = self.user_rewards
+        total = np.repeat(reward, self.sizes, axis=1) + (extra if extra.size else 0.0)
+        paid = np.abs(total).max(axis=0) > 1e-12 * np.abs(total).max()
+        goes_on = (s != s2) | paid
+        return np.bincount(s[goes_on], minlength=self.n_states) == 0
 
     @cached_property
     def least_addition(self) -> Array:
@@ -274,18 +297,22 @@ class Task:
         """Return the same task with a larger support (indptr, successors) that `source` declares.
 
         The reward of a triple that the old support does not have is the mean over those of its
-        pair.
+        pair; one that is known in part must be learned there.
         """
-        triple_reward = self.next_state_reward
-        if triple_reward is not None:
+        triple_reward, partial = self.next_state_reward, self.partial_reward
+        if triple_reward is not None or partial is not None:
             pairs = np.repeat(np.arange(len(support[0]) - 1), np.diff(support[0]))
             wanted, known = pairs * self.n_states + support[1], self.triple_keys
             position = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-            mean = self.by_pair(triple_reward) / np.maximum(self.sizes, 1)
             same = known[position] == wanted
-            triple_reward = np.where(same, triple_reward[:, position], mean[:, pairs])
+            if triple_reward is not None:
+                mean = self.by_pair(triple_reward) / np.maximum(self.sizes, 1)
+                triple_reward = np.where(same, triple_reward[:, position], mean[:, pairs])
+            if partial is not None:
+                partial = np.where(same, partial[position], np.nan)
         new = dict(zip(("indptr", "successors"), support, strict=True))
-        return replace(self, **new, support=source, next_state_reward=triple_reward)
+        rewards = {"next_state_reward": triple_reward, "partial_reward": partial}
+        return replace(self, **new, support=source, **rewards)
 
     @check_kinds
     def same_support(self, other: Task) -> bool:
@@ -299,7 +326,7 @@ class Task:
 
     def with_unknown_reward(self) -> Task:
         """Return the same task with its rewards hidden; their range stays known."""
-        return replace(self, reward=None, next_state_reward=None)
+        return replace(self, reward=None, next_state_reward=None, partial_reward=None)
 
     def describe(self) -> str:
         """Return one line about the size of the task."""
@@ -312,7 +339,7 @@ class Task:
             "triples": self.n_triples, "support": self.support,
         }  # fmt: skip
         if self.reward is None:
-            facts["reward"] = "unknown"
+            facts["reward"] = "unknown" if self.partial_reward is None else "known in part"
         for what in ("states", "actions"):
             if (names := getattr(self, what)) is not None:
                 facts[f"{what} named"] = abbreviate(names)

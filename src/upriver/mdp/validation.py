@@ -25,8 +25,10 @@ ROW_TOLERANCE = 1e-8
 """How far the sum of a row of probabilities may be from 1."""
 MAX_REWARD = 1e150
 """No reward may be larger in absolute value, so that sums of squares stay finite."""
-MAX_TRIPLES = 50_000_000
-"""How many triples (s, a, s') the builders list."""
+MAX_TRIPLES = 100_000_000
+"""How many triples (s, a, s') a task may have, and how many names a list of them."""
+TRIPLE_BYTES = 64
+"""About what each takes while it is listed; features and a learner's arrays come on top."""
 
 
 def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Array]:
@@ -59,6 +61,7 @@ def check_support(support: Support, task: Task) -> Support:
         values = as_float(name, given, None)
         if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
             raise ValueError(f"{name} must be a one-dimensional array of whole numbers")
+    check_size(task.n_states, len(support[1]))
     indptr, successors = read_only_copy(support[0], np.int64), np.asarray(support[1])
     n_pairs = task.n_states * task.n_actions
     if indptr.shape != (n_pairs + 1,) or indptr[0] != 0 or indptr[-1] != len(successors):
@@ -166,6 +169,14 @@ def check_next_state_reward(task: Task, next_state_reward: Any) -> Array:
     return check_finite("reward", np.atleast_2d(rows), describe)
 
 
+def check_partial_reward(task: Task, partial_reward: Any) -> Array:
+    """Return the rewards (n,) of triples, NaN where they are unknown."""
+    rows = check_shape("partial_reward", partial_reward, (task.n_triples,))
+    if np.isinf(rows).any():
+        raise ValueError("partial_reward holds infinity; it must be finite, or NaN where unknown")
+    return rows
+
+
 def check_terminal(task: Task, terminal: Any) -> Array:
     """Return the values (S,) of the states after the last step."""
     values = check_shape("terminal", terminal, (task.n_states,))
@@ -196,7 +207,9 @@ def check_finite(name: str, values: Array, describe: Callable[..., str]) -> Arra
 def reward_bounds(task: Task) -> tuple[float, float]:
     """Return the smallest and the largest reward of a task; (0, 1) where they are unknown."""
     if task.reward is None:
-        return 0.0, 1.0
+        partial = task.partial_reward
+        known = np.empty(0) if partial is None else partial[~np.isnan(partial)]
+        return (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     rewards = task.reward.reshape(-1, task.available.size)
     if task.next_state_reward is None:
         rewards = rewards[:, task.available.ravel()]
@@ -221,7 +234,9 @@ def check_reward_range(task: Task, given: Any) -> tuple[float, float]:
         allowed = "it must be (low, high), low below high"
         raise ValueError(f"reward_range is {format_value(given)}; {allowed}")
     slack = 1e-9 * (upper - lower)
-    if task.reward is not None and not (lower - slack <= low and high <= upper + slack):
+    if (task.reward is not None or task.partial_reward is not None) and not (
+        lower - slack <= low and high <= upper + slack
+    ):
         raise ValueError(
             f"rewards lie between {low:g} and {high:g}, outside reward_range ({lower:g}, {upper:g})"
         )
@@ -247,6 +262,7 @@ def check_size(n_states: int, n_triples: float, max_triples: int | None = None) 
     max_triples = max_triples or MAX_TRIPLES
     if n_triples > max_triples:
         raise ValueError(
-            f"{n_states:,} states have about {n_triples:,.0f} triples (s, a, s'); at most "
-            f"{max_triples:,} are listed"
+            f"{n_states:,} states have about {n_triples:,.0f} triples (s, a, s'), which take "
+            f"{n_triples * TRIPLE_BYTES / 1e9:,.2g} GB to list; at most {max_triples:,} are "
+            "listed: merge states, declare fewer successors, or describe the states by components"
         )

@@ -29,6 +29,11 @@ def replacing(path: Any) -> Iterator[Path]:
         if target.exists():
             copymode(target, part)
         os.replace(part, target)
+    except OSError as error:
+        if error.filename not in (None, str(part)):
+            raise
+        # such as a full disk: the name of the part says nothing
+        raise type(error)(error.errno, error.strerror, os.fspath(path)) from error
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)

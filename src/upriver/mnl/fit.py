@@ -94,7 +94,7 @@ def fit_mnl(
         hessian=lambda: likelihood.hessian(features, theta, n, lam),
         names=features.names,
         features=features,
-        spans=lambda: spans(features.matrix[:, : features.n_shared], features.task.indptr),
+        spans=lambda: visited_spans(features, n),
         counts=n,
     )
 
@@ -235,11 +235,17 @@ def visited(features: Features, counts: Array, lam: float) -> Choices:
     sizes = features.task.sizes
     pair = np.repeat(np.arange(len(sizes)), sizes)
     visits = np.bincount(pair, counts, len(sizes))
-    seen = visits > 0 if (visits > 0).any() else np.arange(len(sizes)) == 0
+    seen = visits > 0 if (visits > 0).any() else np.arange(len(sizes)) == np.argmax(sizes > 0)
     x, n = features.matrix, counts
     if not seen.all():
         x, n = x[seen[pair]], n[seen[pair]]
     return Choices(np.concatenate([[0], np.cumsum(sizes[seen])]), x, n, visits[seen], lam)
+
+
+def visited_spans(features: Features, counts: Array) -> Array:
+    """Return `spans` of the columns that are listed, among the pairs (s, a) that have counts."""
+    data = visited(features, counts, 0.0)
+    return spans(data.x[:, : features.n_shared], data.indptr)
 
 
 def spans(x: Any, indptr: Array) -> Array:

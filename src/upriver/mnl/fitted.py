@@ -404,14 +404,29 @@ class FittedMNL(Estimates):
         )
 
 
-def log_odds_interval(p: Array, error: Array, z: float, single: Any) -> list[Array]:
-    """Return (n,) lower and upper limits of probabilities, made on the scale of log-odds.
+def log_odds_intervals(
+    sizes: Array, p: Array, scores: Array, covariance: Any, z: float
+) -> tuple[Array, Array, Array]:
+    """Return (n,) standard errors of probabilities and the ends of their intervals.
 
-    error: their standard errors; single (n,): which are 1 because there is no alternative.
+    sizes (g,): the number of alternatives of each situation, at least 1; scores (n, d): the
+    gradients of log p. Intervals reach z errors on the scale of log-odds. The odds of the most
+    likely alternative are made from the sum of the others, since its own p may be 1 to rounding; a
+    single alternative has p = 1 and the error 0.
     """
-    spread = z * error / np.maximum(p * (1.0 - p), 1e-300)
-    logit = special.logit(p)
-    return [np.where(single, 1.0, special.expit(logit + x)) for x in (-spread, spread)]
+    p, of = np.maximum(p, 1e-300), np.repeat(np.arange(len(sizes)), sizes)
+    starts, is_top = np.cumsum(sizes) - sizes, np.zeros(len(p), bool)
+    is_top[np.lexsort((p, of))[starts + sizes - 1]] = True
+    less = np.where(is_top, 0.0, p)
+    rest = np.maximum(np.add.reduceat(less, starts), 1e-300)[of]
+    mean = np.add.reduceat(less[:, None] * scores, starts)[of] / rest[:, None]
+    others = np.where(is_top, rest, 1.0 - p)
+    slopes = np.where(is_top[:, None], scores - mean, scores / others[:, None])
+    image = np.asarray(covariance @ slopes.T)
+    error = np.sqrt(np.maximum(np.einsum("ij,ji->i", slopes, image), 0.0))
+    log_odds = np.log(p) - np.log(others)
+    low, high = (special.expit(log_odds + x * error) for x in (-z, z))
+    return p * others * error, low, high
 
 
 def pair_table(
@@ -422,10 +437,8 @@ def pair_table(
     part = (task := features.task).rows_of(state, action)
     x, p = features.matrix[part], p[part]
     x = x.toarray() if sparse.issparse(x) else x
-    gradient = p[:, None] * (x - p @ x)
-    image = np.asarray(fitted.covariance @ gradient.T)
-    error = np.sqrt(np.maximum(np.einsum("ij,ji->i", gradient, image), 0.0))
-    low, high = log_odds_interval(p, error, z, len(p) == 1)
+    sizes = np.array([len(p)])
+    error, low, high = log_odds_intervals(sizes, p, x - p @ x, fitted.covariance, z)
     columns = ("next_state", "probability", "standard_error", "low", "high")
     numbers = np.stack([p, error, low, high], axis=1).tolist()
     return [

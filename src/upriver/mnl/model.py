@@ -99,6 +99,13 @@ def absorb(
     return new
 
 
+def refit(features: Features, model: Model, counts: Array, weights: Any) -> Model:
+    """Return a `local` model of other counts (C, n); its arrays are used, and changed."""
+    model.counts[...] = counts
+    bring_up_to_date(features, model, NO_STEPS, NO_STEPS, True, True, weights)
+    return model
+
+
 def change_spread(features: Features, model: Model, spread: float, weights: Any) -> Model:
     """Return a `local` model fitted with another spread; its arrays are used, and changed."""
     model.theta[:, features.n_shared :] *= model.spread / spread  # the same effects, in log-odds

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from upriver.checks import positive_integer
 from upriver.experiments import Outcome, execute, load
 from upriver.experiments.progress import Reporter
 from upriver.mdp.writing import write_file
@@ -34,19 +35,21 @@ def reproduce(
     jobs: int | None = None,
     retune: bool = False,
     reporter: Reporter | None = None,
+    command: str | None = None,
 ) -> Reproduced:
     """Play both settings of Table 1, `runs` runs of each method in each column, and write them.
 
     With `retune`, the settings are searched for on tuning seeds first, instead of using those that
     come with the package.
     """
-    folder, how = Path(out), {"jobs": jobs, "reporter": reporter}
+    positive_integer("runs", runs)
+    folder, how = Path(out), {"jobs": jobs, "reporter": reporter, "command": command}
     experiments = [load(name) for name in EXPERIMENTS]
     if retune:
         experiments = [tune(e, folder / "tuning" / e.name, **how).experiment for e in experiments]
     experiments = [e.with_seeds(runs) for e in experiments]
     wanted = [run for e in experiments for run in e.runs()]
-    outcome = execute(wanted, folder, jobs, reporter=reporter)
+    outcome = execute(wanted, folder, **how)
     if not outcome.complete:  # a table with gaps would mislead
         return Reproduced([], outcome, [])
     settings = {run.setting for run in wanted}

@@ -185,9 +185,18 @@ def clip_q_above(task: Task) -> Clip:
 @lru_cache(maxsize=64)
 def problem_structure(task: Task, clip: Clip, next_state_reward: bool) -> Any:
     """Return the `kernels.planning.Problem` of a task, as the structure that kernels take."""
-    extra = task.next_state_reward_rows if next_state_reward else np.empty((1, 0))
+    return describe_problem(
+        task, clip, task.next_state_reward_rows if next_state_reward else np.empty((1, 0))
+    )
+
+
+def describe_problem(task: Task, clip: Clip, extra: Array) -> Any:
+    """Return the same with `extra` (1 | H, n) as the next-state reward."""
     caps = float(clip.low), clip.q_cap, clip.v_cap
-    problem = kernels.planning.Problem(task.indptr, task.successors, extra, *caps)
+    # A pass that clips nothing has no bonus, and may be in the user's units.
+    known = task.ends & np.isfinite(clip.v_cap[0])
+    end_reward = np.where(known, task.units.to_unit_scale(np.zeros(1)), np.nan)
+    problem = kernels.planning.Problem(task.indptr, task.successors, extra, *caps, end_reward)
     return kernels.compiled.Constants(problem)
 
 
@@ -199,22 +208,25 @@ def whole_span(horizon: int, n_states: int) -> Array:
 
 def run_backward_pass(
     task: Task, kernel: Callable[..., None], arguments: tuple[Any, ...], clip: Clip,
-    tie_seed: np.uint64, *, next_state_reward: bool = True, terminal: Array | None = None,
-    memory: int = 0,
+    tie_seed: np.uint64, *, next_state_reward: bool | Array = True,
+    terminal: Array | None = None, memory: int = 0,
 ) -> Plan:  # fmt: skip
     """Return the plan of a compiled backward pass; problems that are large use all cores.
 
     The pass is called as kernel(problem, *arguments, tie_seed, v, policy, q, span), see
     `kernels.planning`. The reward of next states is added to V_{h+1} unless `next_state_reward` is
-    False, because `arguments` contain it; `terminal` (S,) takes the place of the task's terminal
-    values. A pass that keeps numbers from one step to the next gets so many zeros, `memory`, after
-    its arguments; those of a pair must be its own, or results would depend on the number of
-    threads. q(h) of the plan runs the pass over that step alone, with a new memory.
+    False, because `arguments` contain it, or an array (1 | H, n) that takes its place; `terminal`
+    (S,) takes the place of the task's terminal values. A pass that keeps numbers from one step to
+    the next gets so many zeros, `memory`, after its arguments; those of a pair must be its own, or
+    results would depend on the number of threads. q(h) of the plan runs the pass over that step
+    alone, with a new memory.
     """
     policy, v, q = empty_plan(task)
     if terminal is not None:
         v[-1] = terminal
-    inputs = (problem_structure(task, clip, next_state_reward), *arguments)
+    is_flag = isinstance(next_state_reward, bool)
+    describe: Any = problem_structure if is_flag else describe_problem
+    inputs = (describe(task, clip, next_state_reward), *arguments)
     given = (*inputs, *zeros(memory), tie_seed, v, policy, q)
     if task.n_triples < kernels.LARGE:
         kernel(*given, whole_span(task.horizon, task.n_states))

@@ -47,20 +47,21 @@ def plan_l1(
 
 def plan_tilted(
     task: Task, prob: Array, reward: Array, products: Array, products_start: Array,
-    tie_seed: np.uint64,
+    tie_seed: np.uint64, next_state_reward: Array | None = None,
 ) -> Plan:  # fmt: skip
     """Return the plan whose values are those of the tilted distributions, see `optimism.tilted`."""
     choose = partial(kernels.optimism.choose_tilted, task.indptr, prob, products, products_start)
-    return plan_stationary(task, prob, reward, choose, tie_seed, task.discount)
+    return plan_stationary(task, prob, reward, choose, tie_seed, task.discount, next_state_reward)
 
 
 def plan_stationary(
     task: Task, prob: Array, reward: Array, choose: Choose | None, tie_seed: np.uint64,
-    discount: float | None,
+    discount: float | None, next_state_reward: Array | None = None,
 ) -> Plan:  # fmt: skip
     """Return the optimum over the models that `choose` chooses from, see `plan_model`."""
     assert discount is not None
-    extra: Any = task.next_state_reward_rows[0] if task.next_state_reward_rows.size else 0.0
+    rows_of = task.next_state_reward_rows if next_state_reward is None else next_state_reward
+    extra: Any = rows_of[0] if rows_of.size else 0.0
     k = scale_exponent(max(np.abs(reward).max(), np.abs(extra).max()))
     reward, extra = np.ldexp(reward, -k), np.ldexp(extra, -k)
     mean_reward = reward + task.by_pair(prob * extra)

@@ -79,23 +79,27 @@ def gradient(task: Task, model: Model, reward: Array, beta: float, tie_seed: np.
 
 
 def tilted(
-    task: Task, model: Model, reward: Array, products_start: Array, tie_seed: np.uint64
-) -> Plan:
+    task: Task, model: Model, reward: Array, products_start: Array, tie_seed: np.uint64,
+    next_state_reward: Array | None = None,
+) -> Plan:  # fmt: skip
     """Plan with Q = r + sum_u q_u V_u, q_u proportional to p_u exp((G x)_u / sqrt(x^T G x)).
 
     x_u = p_u (V_u - PV), and G are the inner products that the model keeps, from products_start on:
     q is the distribution at theta_hat + A^-1 g / ||g||_{A^-1}, g = grad PV, where the
     linear part of `gradient` with beta = 1 has its maximum. Q is never above r and the largest next
     value, so nothing is clipped. With an infinite horizon V is stationary.
+    `next_state_reward` (1, n) takes the place of that of the task.
     """
     if task.infinite_horizon:
         return plan_tilted(
-            task, model.prob[0], reward[0], model.inverse_products[0], products_start, tie_seed
-        )
+            task, model.prob[0], reward[0], model.inverse_products[0], products_start, tie_seed,
+            next_state_reward,
+        )  # fmt: skip
     estimate = model.prob, model.inverse_products, products_start
     return run_backward_pass(
         task, kernels.optimism.backward_pass_tilted,
         (estimate, reward, np.empty((4, task.n_triples))), clip_nothing(task), tie_seed,
+        next_state_reward=True if next_state_reward is None else next_state_reward,
     )  # fmt: skip
 
 

@@ -140,8 +140,8 @@ def solve_soft_discounted(
     discount, temperature
         gamma in [0, 1) and sigma > 0.
     tolerance
-        The bound of the error of the values to reach. Rounding limits it to about 1e-15 times the
-        largest value; there the iteration stops with what was reached.
+        The bound of the error of the values to reach, without that of rounding, which is about
+        1e-15 / (1 - gamma) and which the bound of the solution includes.
     start
         (S,) values to begin from, for example those of a similar reward.
 
@@ -172,9 +172,12 @@ def solve_soft_discounted(
         error = 0.5 * horizon * span
         stalled = 0 if error < best else stalled + 1
         best = min(best, error)
-        rounding = 1e-15 * horizon * max(1.0, float(np.abs(backup).max()))
+        largest = max(float(np.abs(x).max()) for x in (backup, temperature * top))
+        # every backup of the infinite horizon may be off by a few units in the last place
+        rounding = (horizon + 1.0) * 8.0 * np.finfo(float).eps * largest
         if error <= tolerance or (stalled >= 3 and error <= rounding):
-            return SoftSolution(backup + horizon * middle, weights / total[:, None], error)
+            v = backup + horizon * middle
+            return SoftSolution(v, weights / total[:, None], error + rounding)
         slow = span > SLOW_CONTRACTION * previous
         if slow and use_newton is None:
             reach = band_reach(task.indptr, task.successors, task.n_states)

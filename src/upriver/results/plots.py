@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from upriver.display.figures import WIDTHS, figure_style, new_figure
+from upriver.display.figures import WIDTHS, figure_style, new_figure, write_at_ends
 from upriver.mdp.writing import replacing
 from upriver.results.statistics import Band
 from upriver.results.styles import Style, assign_styles
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 Panel = Mapping[str, Any]
 """{label: band}; a band is any object with x, mean, low and high."""
+
+MAX_LABELLED = 6
+"""Agents of a figure that have a name and a look of their own."""
+MAX_LETTERS = 24
+"""Letters of the longest name that is written at the end of its line."""
+REST = Style("#b8b8b8", "#5c6166", "solid", "")
+"""The look of all other agents."""
 
 DASHES: dict[str, Any] = {"solid": "-", "dash": (0, (5, 1.6)), "dot": (0, (1.2, 1.2))}
 DASHES["dashdot"] = (0, (5, 1.4, 1.2, 1.4))
@@ -38,7 +45,10 @@ def plot_curves(
     width: str = "two",
     unit: str = "episode",
 ) -> Figure:
-    """Draw a quantity against the episode: one panel per environment, a shared legend below.
+    """Draw a quantity against the episode: one panel per environment.
+
+    The lines of a single panel have their names at their ends, several panels share a legend. Only
+    the first MAX_LABELLED agents are named; the others are thin and grey.
 
     optimal: {title: V*}, drawn as a dashed line in place of the runs of the optimal policy.
     log: both axes are logarithmic; a line begins where its mean first exceeds rounding errors, and
@@ -48,22 +58,29 @@ def plot_curves(
     if not panels:
         raise ValueError("there are no curves to draw: panels is empty")
     optimal = optimal or {}
+    # the exact value replaces the runs of the optimal policy
+    panels = {
+        title: {k: band for k, band in panel.items() if k != "optimal" or title not in optimal}
+        for title, panel in panels.items()
+    }
     if log:
         panels = {title: keep_positive(panel) for title, panel in panels.items()}
     labels = list(dict.fromkeys(label for panel in panels.values() for label in panel))
-    look = assign_styles([*labels, "optimal"])
+    named = [label for label in labels if label != "optimal"][:MAX_LABELLED]
+    look = assign_styles([*named, "optimal"]) | dict.fromkeys(
+        set(labels) - {*named, "optimal"}, REST
+    )
     best: Any = {"color": look["optimal"].light, "linestyle": DASHES[look["optimal"].dash]}
     with figure_style():
         figure, every = make_axes(len(panels), width)
         legend: dict[str, Any] = {}
         columns = count_columns(len(panels), width)
         for i, (axes, (title, panel)) in enumerate(zip(every, panels.items(), strict=True)):
-            if title in optimal:  # the exact value replaces the runs of the optimal policy
-                panel = {label: band for label, band in panel.items() if label != "optimal"}
             lines = draw_bands(axes, panel, look)
             if title in optimal:
                 lines["optimal"] = axes.axhline(optimal[title], **best, linewidth=1.0)
-            legend |= {label: line for label, line in lines.items() if label not in legend}
+            for label, line in lines.items():
+                legend.setdefault(label if look[label] is not REST else "others", line)
             axes.set_title(title, parse_math=False)
             if log:
                 axes.set(xscale="log", yscale="log")
@@ -74,7 +91,11 @@ def plot_curves(
                 axes.set_ylabel(ylabel)
             if i + columns >= len(panels):
                 axes.set_xlabel(unit)
-        add_legend(figure, every, legend)
+        if len(every) == 1 and max(map(len, legend), default=0) <= MAX_LETTERS:
+            use_round_ticks(every)
+            label_ends(every[0], legend)
+        else:
+            add_legend(figure, every, legend)
     return figure
 
 
@@ -100,29 +121,32 @@ def make_axes(n: int, width: str, ratio: float = 0.62) -> tuple[Figure, list[Axe
 def draw_bands(
     axes: Axes, panel: Panel, look: Mapping[str, Style] | None = None, markers: bool = False
 ) -> dict[str, Any]:
-    """Draw lines with their bands and return {label: line}."""
+    """Draw lines with their bands and return {label: line}.
+
+    markers: draw one at each point; without it only so many that lines can be told apart.
+    """
     look = look or assign_styles(list(panel))
     lines = {}
     for order, (label, band) in enumerate(panel.items()):
-        style = look[label]
-        colour = style.light
+        style, rest = look[label], look[label] is REST
+        colour, place = style.light, (len(panel) - order) / len(panel)
         # The first entry of the panel lies on top, and broken lines lie above solid ones, so that
-        # two coinciding lines are both visible; the optimum hides no line.
-        above = 3 + (style.dash != "solid") + (len(panel) - order) / len(panel)
-        above = above if label != "optimal" else 2.5
-        shade: Any = {"alpha": 0.16, "linewidth": 0, "zorder": 2}
-        axes.fill_between(band.x, band.low, band.high, color=colour, **shade)
+        # two coinciding lines are both visible; the optimum hides no line, nor does the rest.
+        above = 2.2 if rest else 2.5 if label == "optimal" else 3 + (style.dash != "solid") + place
+        if not rest:
+            shade: Any = {"alpha": 0.16, "linewidth": 0, "zorder": 2}
+            axes.fill_between(band.x, band.low, band.high, color=colour, **shade)
         form: Any = {"linestyle": DASHES[style.dash], "zorder": above, "label": label}
-        form |= {"markersize": 3.6, "markeredgewidth": 0.7}
-        mark = style.marker if markers else ""
-        (lines[label],) = axes.plot(band.x, band.mean, color=colour, marker=mark, **form)
+        form |= {"markersize": 3.6, "markeredgewidth": 0.5, "markeredgecolor": "white"}
+        form |= {"linewidth": 0.7} if rest else {}
+        spaced = None if markers else (0.02 + 0.13 * place, 0.13)  # in shares of the panel
+        (lines[label],) = axes.plot(
+            band.x, band.mean, color=colour, marker=style.marker, markevery=spaced, **form
+        )
     return lines
 
 
-def add_legend(
-    figure: Figure, every: Sequence[Axes], legend: Mapping[str, Any], columns: int | None = None
-) -> None:
-    """Add one legend for all panels below them, in as many columns as the width holds."""
+def use_round_ticks(every: Sequence[Axes]) -> None:
     from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
     for axes in every:
@@ -130,6 +154,22 @@ def add_legend(
             plain = isinstance(axis.get_major_formatter(), ScalarFormatter)
             if plain and axis.get_scale() == "linear":
                 axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+
+
+def label_ends(axes: Axes, lines: Mapping[str, Any]) -> None:
+    """Write names beside the last points of lines."""
+    ends = {}
+    for name, line in lines.items():
+        y = np.asarray(line.get_ydata(), float)
+        ends[name] = float(y[np.isfinite(y)][-1]), line.get_color()
+    write_at_ends(axes, ends)
+
+
+def add_legend(
+    figure: Figure, every: Sequence[Axes], legend: Mapping[str, Any], columns: int | None = None
+) -> None:
+    """Add one legend for all panels below them, in as many columns as the width holds."""
+    use_round_ticks(every)
     longest = max((len(label) for label in legend), default=0)
     fits = int(figure.get_figwidth() / (0.5 + 0.068 * longest)) if longest else 1
     wide = columns or max(1, min(len(legend), fits))

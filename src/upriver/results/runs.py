@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from upriver.checks import Array, check_kinds
+from upriver.results.tables import escape_controls
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,18 +59,24 @@ class Sample(NamedTuple):
 
     @property
     def regret(self) -> Array:
-        """(R, K) exact regret of each episode."""
-        return self.optimal_values - self.values
+        """(R, K) exact regret of each episode; 0 where values differ by rounding alone."""
+        regret = self.optimal_values - self.values
+        rounding = np.maximum(ROUNDING * abs(self.optimal_values), self.zero)
+        return np.where(abs(regret) > rounding, regret, 0.0)
+
+    @property
+    def best(self) -> Array:
+        """(R, 1 or K) the optimal values by which regret is measured.
+
+        In a stream it is that of the start: those of later steps belong to the states that the
+        agent has reached, which differ between agents.
+        """
+        return self.optimal_values[:, :1] if self.unit == "step" else self.optimal_values
 
     @property
     def gap(self) -> float:
-        """How much the optimum exceeds uniform play; nan where it does not.
-
-        In a stream both values are those at its start, where uniform play is evaluated: the optimal
-        values of later steps belong to other states.
-        """
-        best = self.optimal_values[:, 0] if self.unit == "step" else self.optimal_values
-        gap = float(best.mean()) - self.uniform_value
+        """How much the optimum exceeds uniform play from the start; nan where it does not."""
+        gap = float(self.best.mean()) - self.uniform_value
         return gap if gap > self.zero else float("nan")
 
     @property
@@ -81,10 +88,10 @@ class Sample(NamedTuple):
     def scale(self) -> Array:
         """(R,) the value of one episode of optimal play, in which regret is counted.
 
-        It is the absolute value of the mean optimal value of the run. Where that is 0, or positive
-        in some runs and negative in others, it is `gap` for all runs, which may be nan.
+        It is the absolute value of the mean of `best` in the run. Where that is 0, or positive in
+        some runs and negative in others, it is `gap` for all runs, which may be nan.
         """
-        best = self.optimal_values.mean(axis=1)
+        best = self.best.mean(axis=1)
         if (best > self.zero).all() or (best < -self.zero).all():
             return abs(best)
         return np.full(len(best), self.gap)
@@ -114,23 +121,13 @@ class Sample(NamedTuple):
         """
         return 1.0 - self.regret.mean(axis=1) / self.scale
 
-    def locked_in(self) -> Array:
-        """Return for each run whether its last tenth is worth less than half of the optimum.
-
-        Such a run has settled on a poor policy, or still explores. The comparison needs a positive
-        optimum; without one no run counts.
-        """
-        best = self.last_tenth(self.optimal_values)
-        return (self.last_tenth(self.values) < 0.5 * best) & (best > self.zero)
-
     def stuck(self) -> Array:
         """Return for each run whether it ends clearly below the optimum and its fellow runs.
 
-        The value of the last tenth is measured on the scale on which uniform play is 0 and the
-        optimum 1; adding a constant to all rewards, or multiplying them, does not change it. A run
-        is stuck if it ends below 0.95 and more than 0.02 below the median run. An agent that is as
-        bad in most of its runs is therefore not stuck: its regret shows that. No run counts if
-        uniform play is optimal.
+        The policies of its last tenth fall short of the optimum by more than 5%, and of the agent's
+        median run by more than 2%, of the difference between optimal and uniform play. An agent
+        that is as bad in most of its runs is therefore not stuck: its regret shows that. No run
+        counts if uniform play is optimal.
         """
         shortfall, gap = self.last_tenth(self.regret), self.gap
         return (shortfall > 0.05 * gap) & (shortfall > np.median(shortfall) + 0.02 * gap)
@@ -138,6 +135,16 @@ class Sample(NamedTuple):
     def last_tenth(self, x: Array) -> Array:
         """Return the mean of (R, K) over the last tenth of the episodes, an array (R,)."""
         return x[:, -max(1, x.shape[1] // 10) :].mean(axis=1)
+
+    def same_problem(self, other: Sample) -> bool:
+        """Whether runs of both are on one MDP, whatever its label, and equally long."""
+        from upriver.experiments.build import DIGEST_OF_MDP
+
+        problems = []
+        for sample in (self, other):
+            digest = str(sample.about.get("run", {}).get("digest", ""))
+            problems.append((sample.env, digest[:DIGEST_OF_MDP], sample.values.shape[1]))
+        return problems[0] == problems[1]
 
     def select_seeds(self, seeds: Iterable[int]) -> Sample:
         """Return the sample with the runs of these seeds only."""
@@ -206,7 +213,8 @@ def read_results(folder: str | Path) -> Results:
     groups: dict[Key, list[Record]] = {}
     problems: list[str] = []
     for record in read_records(find_store(folder), problems):
-        key = record.run.env, record.run.label, record.run.setting
+        names = escape_controls(record.run.env), escape_controls(record.run.label)
+        key = *names, record.run.setting
         groups.setdefault(key, []).append(record)
     if not groups:
         kind = BadFile if problems else ValueError
@@ -257,12 +265,12 @@ def find_store(folder: str | Path) -> Path:
 
 def read_failures(root: Path) -> list[dict[str, Any]]:
     """Return the runs that raised and have not succeeded since: env, agent, seed and error."""
-    from upriver.experiments.store import read_file
+    from upriver.experiments.store import read_text
 
     failures = []
     for path in sorted((root / "_failed").rglob("*.json")):
         try:
-            record = json.loads(read_file(path, root))
+            record = json.loads(read_text(path))
             row = *(record["run"][key] for key in ("env", "label", "seed")), record["error"]
         except (ValueError, KeyError, TypeError, RecursionError):
             row = "", "", "", f"{path} is damaged"
@@ -284,17 +292,37 @@ def natural_key(name: str) -> list[tuple[int, str]]:
 
 
 def keep_best_settings(samples: list[Sample]) -> tuple[list[Sample], list[str]]:
-    """Keep the MAX_SETTINGS best settings of an agent on an environment; note what is left out."""
+    """Keep the MAX_SETTINGS settings with the least mean regret of an agent on an environment.
+
+    Also return notes about what is left out.
+    """
     groups: dict[tuple[str, str], list[Sample]] = {}
     for sample in samples:
         groups.setdefault((sample.env, sample.agent), []).append(sample)
     kept = []
     for group in groups.values():
-        best = sorted(group, key=lambda s: -float(s.values.mean()))[:MAX_SETTINGS]
+        best = sorted(group, key=lambda s: float(s.regret.mean()))[:MAX_SETTINGS]
         kept += sorted(best, key=lambda s: s.setting)
     rest = len(samples) - len(kept)
     note = f"Only the {MAX_SETTINGS} best settings of an agent are shown"
     return kept, [f"{note}; {rest} others are left out."] if rest else []
+
+
+def find_optimal_values(samples: Sequence[Sample]) -> dict[str, float]:
+    """Return {environment: mean optimal value}, which figures draw as a line.
+
+    A discounted stream has none: its optimal values are those of the states that an agent reached.
+    """
+    groups: dict[str, list[Array]] = {}
+    for s in samples:
+        groups.setdefault(s.env, []).append(s.optimal_values)
+    streams = {s.env for s in samples if s.unit == "step"}
+    found = {}
+    for env, values in groups.items():
+        least, most = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
+        if env not in streams or most - least <= ROUNDING * max(abs(least), abs(most)):
+            found[env] = float(np.mean([v.mean() for v in values]))
+    return found
 
 
 def label_samples(samples: Sequence[Sample]) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.checks import Array
-from upriver.results.runs import Sample
+from upriver.results.runs import ROUNDING, Sample
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -142,9 +142,15 @@ def binomial_interval(count: int, of: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def share_and_interval(hits: Array) -> tuple[float, float, float]:
-    """Return the share of true entries of an array (R,), and its exact 95% interval."""
-    return float(hits.mean()), *binomial_interval(int(hits.sum()), len(hits))
+def share_stuck(sample: Sample) -> tuple[float, float, float]:
+    """Return the share of stuck runs and its exact 95% interval.
+
+    They are nan where uniform play is optimal, so that no run can be stuck.
+    """
+    if np.isnan(sample.gap):
+        return np.nan, np.nan, np.nan
+    stuck = sample.stuck()
+    return float(stuck.mean()), *binomial_interval(int(stuck.sum()), len(stuck))
 
 
 class Row(NamedTuple):
@@ -163,13 +169,8 @@ class Row(NamedTuple):
     """95% interval of the mean."""
     episodes_lost: float
     """Mean regret in episodes of optimal play; nan where `Sample.scale` is."""
-    locked_in: float
-    """Share of the runs whose last tenth is worth less than half of the optimum."""
-    locked_low: float
-    locked_high: float
-    """Exact 95% interval of that share."""
     stuck: float
-    """Share of the runs that are stuck, see `Sample.stuck`."""
+    """Share of the runs that are stuck, see `Sample.stuck`; nan where uniform play is optimal."""
     stuck_low: float
     stuck_high: float
     """Exact 95% interval of that share."""
@@ -183,7 +184,7 @@ def summarize(samples: Sequence[Sample], quantity: str = "return") -> list[Row]:
         runs, episodes = sample.returns.shape
         numbers = x.mean(), sd(x), standard_error(x), *bootstrap_interval(x)
         lost = sample.totals("episodes lost").mean()
-        shares = *share_and_interval(sample.locked_in()), *share_and_interval(sample.stuck())
+        shares = share_stuck(sample)
         rows.append(Row(*sample[:3], runs, episodes, *map(float, (*numbers, lost, *shares))))
     return rows
 
@@ -211,7 +212,9 @@ def paired_difference(a: Sample, b: Sample, quantity: str = "return") -> Differe
     seeds, i, j = np.intersect1d(a.seeds, b.seeds, return_indices=True)
     if not len(seeds):
         raise ValueError(f"{a.agent} and {b.agent} on {a.env} have no seed in common")
-    x = a.totals(quantity)[i] - b.totals(quantity)[j]
+    first, second = a.totals(quantity)[i], b.totals(quantity)[j]
+    x = first - second
+    x[abs(x) <= ROUNDING * np.maximum(abs(first), abs(second))] = 0.0
     return Difference(float(x.mean()), standard_error(x), *bootstrap_interval(x), len(seeds))
 
 

@@ -2,8 +2,9 @@
 
 Colours are those of Okabe and Ito, which people with any of the usual colour deficiencies can tell
 apart, without the yellow, which is too pale for a line; each has a lighter twin for dark pages. A
-family shares a colour and its members differ in marker and dash, so that a print in grey can be
-read too. An agent with other features, or with another setting, keeps its colour and marker.
+family shares a colour, and no two agents have both colour and marker in common, so that a print in
+grey can be read too. Only the optimum is black. An agent with other features or another setting
+keeps its colour and has a marker that no other agent of that colour has.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from itertools import cycle
 from typing import NamedTuple
 
 
@@ -36,28 +38,30 @@ OLIVE = "#6b7d1e", "#b9cc6a"
 GREY = "#767676", "#a3a3a3"
 INK = "#1a1a1a", "#f2f2f2"
 DASHES = "solid", "dash", "dashdot", "dot"
+MARKERS = "o", "s", "^", "D", "v", "X", "P", "*"
 
 KNOWN: dict[str, Style] = {
     "optimal": Style(*INK, "dash", ""),
     # agents that do not explore on purpose
     "greedy": Style(*GREY, "dash", "v"),
     "epsilon-greedy": Style(*GREY, "solid", "*"),
-    "random": Style(*GREY, "dot", "x"),
-    "always": Style(*GREY, "dashdot", "+"),
+    "random": Style(*GREY, "dot", "X"),
+    "always": Style(*GREY, "dashdot", "P"),
     # a bonus in standard errors
     "ucrl-mnl-se": Style(*VERMILION, "solid", "D"),
     # an ellipsoid around the maximum-likelihood estimate
     "ucrl-mnl": Style(*BLUE, "solid", "o"),
-    "ucrl-mnl-ll": Style(*BLUE, "dot", "<"),
+    "ucrl-mnl-ll": Style(*BLUE, "dot", "v"),
+    "ucrl-mnl-lr": Style(*BLUE, "dash", "P"),
     # an ellipsoid around an online estimate
-    "ucrl-mnl-plus": Style(*SKY, "dash", ">"),
-    "ucrl-mnl-ol": Style(*SKY, "dashdot", "p"),
-    "ucrl-mnl-l1": Style(*SKY, "solid", "d"),
+    "ucrl-mnl-plus": Style(*SKY, "dash", "^"),
+    "ucrl-mnl-ol": Style(*SKY, "dashdot", "s"),
+    "ucrl-mnl-l1": Style(*SKY, "solid", "D"),
     "ucmnlk": Style(*SKY, "dot", "P"),
     # random draws around an estimate
-    "rrl-mnl": Style(*GREEN, "dash", "h"),
-    "orrl-mnl": Style(*GREEN, "dashdot", "H"),
-    "psrl-mnl": Style(*GREEN, "solid", "8"),
+    "rrl-mnl": Style(*GREEN, "dash", "^"),
+    "orrl-mnl": Style(*GREEN, "dashdot", "X"),
+    "psrl-mnl": Style(*GREEN, "solid", "o"),
     # linear models of transitions, linear values
     "uc-matrix-rl": Style(*ORANGE, "solid", "s"),
     "ucrl-vtr": Style(*ORANGE, "dash", "^"),
@@ -74,14 +78,8 @@ KNOWN: dict[str, Style] = {
 
 TUNED = " (tuned)"
 """The ending of the label of an agent whose regularisation was tuned too."""
-
-SPARE = tuple(
-    Style(*colour, dash, marker)
-    for dash, marker in (("dash", "D"), ("dashdot", "v"), ("dot", "<"), ("solid", "*"))
-    for colour in (VERMILION, GREEN, ORANGE, BLUE, PURPLE, SKY, BROWN, OLIVE, GREY)
-    if (*colour, dash) not in {style[:3] for style in KNOWN.values()}
-)
-"""Styles for labels that are not in the table."""
+VARIANTS = "shared", "pooled", "onehot", "eachstep"
+"""What labels add for an agent with other features: each has a marker of its own."""
 
 
 def normalize_label(label: str) -> str:
@@ -92,26 +90,46 @@ def normalize_label(label: str) -> str:
 BY_LABEL = {normalize_label(name): style for name, style in KNOWN.items()}
 
 
+def list_styles(label: str) -> list[Style]:
+    """Return the styles that a label may have, the first choice first.
+
+    That of a label outside of the table follows from its letters.
+    """
+    words = [normalize_label(word) for word in label.removesuffix(TUNED).split(" ")]
+    digest = int.from_bytes(hashlib.sha256("".join(words).encode()).digest()[:8], "big")
+    for n in range(len(words), 0, -1):  # the longest name that is known
+        own = BY_LABEL.get("".join(words[:n]))
+        if own is not None:
+            more = free_styles((own.light, own.dark))
+            variant = "".join(words[n:])
+            first = VARIANTS.index(variant) if variant in VARIANTS else digest
+            first %= len(more)
+            more = [*more[first:], *more[:first]]
+            return [*more, own] if variant else [own, *more]
+    colours = VERMILION, GREEN, ORANGE, BLUE, PURPLE, SKY, BROWN, OLIVE, GREY
+    spare = [style for row in zip(*map(free_styles, colours), strict=False) for style in row]
+    first = digest % len(spare)
+    return [*spare[first:], *spare[:first]]
+
+
+def free_styles(colour: tuple[str, str]) -> list[Style]:
+    """Return the styles of a colour whose markers belong to no known agent."""
+    taken = {style.marker for style in KNOWN.values() if style.light == colour[0]}
+    free = (marker for marker in MARKERS if marker not in taken)
+    return [Style(*colour, dash, m) for m, dash in zip(free, cycle(DASHES[1:]), strict=False)]
+
+
 def assign_styles(labels: Iterable[str]) -> dict[str, Style]:
     """Assign a style to each label; two labels share one only when all its styles are in use.
 
-    Labels of one agent (with several features or settings) share its colour and marker, and differ
-    in their dashes as long as there are any. The style of a label outside the table follows from
-    its letters; where two of these would share a style in one figure, the later in the alphabet
-    takes the next free one, of an unused colour if there is one.
+    Where two labels of a figure would share a style, the later in the alphabet takes the next free
+    one, for an agent outside of the table one of an unused colour if there is one.
     """
     labels = list(dict.fromkeys(labels))
     found: dict[str, Style] = {}
     for label in sorted(labels, key=lambda label: (normalize_label(label) not in BY_LABEL, label)):
-        words = [normalize_label(word) for word in label.split(" ")]
-        names = ("".join(words[:n]) for n in range(len(words), 0, -1))  # the longest that is known
-        own = next((BY_LABEL[name] for name in names if name in BY_LABEL), None)
-        if own is not None:
-            options = [own, *(own._replace(dash=dash) for dash in DASHES)]
-        else:
-            digest = hashlib.sha256(normalize_label(label).encode()).digest()
-            first = int.from_bytes(digest[:8], "big") % len(SPARE)
-            options = [*SPARE[first:], *SPARE[:first], *list(KNOWN.values())[1:]]  # not optimal
+        options = list_styles(label)
+        if len({style.light for style in options}) > 1:
             colours = {style.light for style in found.values()}
             options.sort(key=lambda style: style.light in colours)  # an unused colour first
         found[label] = next((s for s in options if s not in found.values()), options[0])

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
-from math import isnan
+from math import floor, isfinite, isnan, log10
 from typing import Any
 
 NUMBERS = re.compile(r"[-+\d.e to]+")
@@ -47,6 +47,28 @@ def to_text(rows: Sequence[Sequence[str]], words: int = 1) -> str:
     pad = [str.ljust if i < words else str.rjust for i in range(len(width))]
     lines = ("  ".join(p(x, w) for p, x, w in zip(pad, line, width, strict=True)) for line in rows)
     return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def format_numbers(numbers: Sequence[float], digits: int = 3) -> list[str]:
+    """Write numbers with the decimals of which the largest has `digits` significant digits.
+
+    Very large and very small ones have an exponent, and what is not a number is a dash.
+    """
+    largest = max((abs(x) for x in numbers if isfinite(x)), default=0.0)
+    power = floor(log10(largest)) if largest > 0.0 else 0
+    if -4 <= power < 7:
+        decimals = max(0, digits - 1 - power)
+        texts = [f"{round(x, decimals) + 0.0:.{decimals}f}" for x in numbers]  # 0 for -0
+    else:
+        texts = [f"{x:.{digits - 1}e}" for x in numbers]
+    return ["–" if isnan(x) else text for x, text in zip(numbers, texts, strict=True)]
+
+
+def escape_controls(text: str) -> str:
+    """Return text in which a terminal finds no commands: they are written as in Python, \\x1b."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def format_setting(value: Any) -> str:

@@ -10,6 +10,7 @@ from tests.browser import Browser, needs_browser
 from upriver.cli import main
 from upriver.experiments import execute
 from upriver.experiments.spec import parse
+from upriver.experiments.store import read_run, to_bytes
 
 pytestmark = needs_browser
 
@@ -208,6 +209,54 @@ def test_it_prints(browser, report, tmp_path):
     page.call("Emulation.setEmulatedMedia", media="print")
     assert page.run("getComputedStyle(document.querySelector('nav')).display") == "none"
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+@pytest.mark.parametrize("detail", ["{", "[]", "7", '{"horizon": 3}', "null", '{"policy": [[]]}'])
+def test_a_malformed_detail_costs_only_its_own_figures(browser, sweep, tmp_path, detail):
+    folder = tmp_path / "copy"
+    shutil.copytree(sweep, folder)
+    for path in folder.glob("env=river-4/agent=ucrl-mnl/*-0.parquet"):
+        record = read_run(path)
+        kept = {"unit": "episode", "detail": detail}
+        path.write_bytes(to_bytes(record.run, record.table.replace_schema_metadata(kept)))
+    assert main(["report", str(folder)]) == 0
+    page = browser.open((folder / "report.html").as_uri())
+    page.wait("document.querySelector('#seconds .main-svg')")
+    assert page.errors == []
+    page.choose("#env", "river-10")
+    assert page.run("document.getElementById('policy').data[0].z.length") == 10
+    assert page.errors == []
+
+
+def test_at_most_six_learners_are_drawn_at_first(browser, tmp_path):
+    """Each with a marker of its own where colours repeat, and with its name at the end."""
+    agents = ["ucrl-mnl", "ucrl-mnl-se", "ucbvi", "ucrl2", "psrl", "rlsvi", "random", "optimal"]
+    spec = {
+        "name": "many", "episodes": 30, "seeds": {"count": 2},
+        "environments": [{"name": "riverswim-4"}], "agents": [{"agent": a} for a in agents],
+    }  # fmt: skip
+    assert execute(parse(spec), tmp_path, jobs=1, command="upriver run 'my spec'").complete
+    assert main(["report", str(tmp_path)]) == 0
+    page = browser.open((tmp_path / "report.html").as_uri())
+    page.wait("document.querySelector('#regret .main-svg')")
+    drawn = lines(page, "regret")
+    assert len(drawn) == 7 and "random" not in drawn
+    page.wait("document.getElementById('regret').layout.annotations?.length === 7")
+    labels = page.run("document.getElementById('regret').layout.annotations.map((a) => a.text)")
+    assert set(labels) == set(drawn)
+    looks = page.run("DATA.agents.map((a) => a.light + a.marker)")
+    assert len(set(looks)) == len(looks) == 8
+    regret = [drawn[row[0]] for row in cells(page, "totals") if row[0] in drawn]
+    assert regret == sorted(regret)
+    assert "upriver run 'my spec'" in page.text("#commands")
+    page = browser.open((tmp_path / "report.html").as_uri(), 390, 844)
+    page.wait("document.querySelector('#regret .main-svg')")
+    box = "document.querySelector('#table .scroll')"
+    page.run(f"{box}.scrollLeft = 300")
+    first = "document.querySelector('#totals tbody th').getBoundingClientRect().left"
+    head = "document.querySelector('#totals thead th').getBoundingClientRect().left"
+    left = page.run(f"{box}.getBoundingClientRect().left")
+    assert abs(page.run(first) - left) < 2 and abs(page.run(head) - left) < 2
 
 
 def test_labels_that_javascript_has_plans_for(browser, tmp_path):

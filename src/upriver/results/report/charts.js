@@ -2,6 +2,13 @@
 // Numbers to plotly figures. Each function returns {data, layout, text}; nothing here changes the page.
 
 const DASHES = { solid: "solid", dash: "7px,3px", dot: "2px,2px", dashdot: "7px,2.5px,2px,2.5px" };
+// Of each marker: plotly's name, and a path in a square from -1 to 1.
+const MARKERS = {
+  o: ["circle", "M-1,0A1,1 0 1,0 1,0A1,1 0 1,0 -1,0Z"], s: ["square", "M-.9,-.9H.9V.9H-.9Z"], "^": ["triangle-up", "M0,-1.1L1.1,.9H-1.1Z"],
+  D: ["diamond", "M0,-1.2L1.2,0L0,1.2L-1.2,0Z"], v: ["triangle-down", "M0,1.1L1.1,-.9H-1.1Z"], X: ["x", "M-1.1,-.5L-.5,-1.1L0,-.6L.5,-1.1L1.1,-.5L.6,0L1.1,.5L.5,1.1L0,.6L-.5,1.1L-1.1,.5L-.6,0Z"],
+  P: ["cross", "M-.4,-1.2H.4V-.4H1.2V.4H.4V1.2H-.4V.4H-1.2V-.4H-.4Z"], "*": ["star", "M0,-1.3L.35,-.4L1.3,-.35L.55,.25L.8,1.2L0,.65L-.8,1.2L-.55,.25L-1.3,-.35L-.35,-.4Z"], "": ["", ""],
+};
+const MOST = 6; // agents whose curves are shown at first
 const ACTION_COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#f0e442"];
 const DIVERGING = { light: [[0, "#c25100"], [0.5, "#f7f7f5"], [1, "#00588a"]], dark: [[0, "#ff8a3d"], [0.5, "#22272b"], [1, "#56a8e0"]] };
 
@@ -61,17 +68,43 @@ function curvesChart(curves, agents, measure, { log, seeds, unit, optimal }) {
       hovertemplate: "%{y:.4~g}  <i>%{customdata[0]} to %{customdata[1]}</i>",
     };
   });
-  const data = [...around, ...lines], more = { hovermode: "x unified" };
+  const marks = agents.filter((a) => a.marker).map((agent, i) => {
+    const { x, [measure]: { mean } } = curves[agent.name], at = spacedPoints(x, log, (i + 0.5) / agents.length);
+    return { x: at.map((k) => x[k]), y: at.map((k) => mean[k]), type: "scatter", mode: "markers", hoverinfo: "skip",
+      marker: { symbol: MARKERS[agent.marker][0], size: 8, color: colourOf(agent), line: { width: 1, color: css("--card") } } };
+  });
+  const data = [...around, ...lines, ...marks], more = { hovermode: "x unified" };
+  const last = (a) => curves[a.name][measure].mean.at(-1);
+  const ends = agents.slice(0, MOST + 1).map((a) => ({ name: a.name, y: logY ? Math.log10(last(a)) : last(a), colour: colourOf(a) }));
   if (optimal !== undefined && optimal !== null && agents.length) {
-    const last = Math.max(...agents.map((a) => curves[a.name].x.at(-1)));
-    data.push({ x: [1, last], y: [optimal, optimal], mode: "lines", hoverinfo: "skip", line: { color: css("--ink"), width: 1.2, dash: "6px,4px" } });
-    more.annotations = [{ xref: "paper", x: 1, xanchor: "right", y: optimal, yanchor: "bottom", showarrow: false,
-      text: `V* = ${short(optimal)}`, font: { size: 11, color: css("--muted") } }];
+    const end = Math.max(...agents.map((a) => curves[a.name].x.at(-1))), text = `V* = ${short(optimal)}`;
+    data.push({ x: [1, end], y: [optimal, optimal], mode: "lines", hoverinfo: "skip", line: { color: css("--ink"), width: 1.2, dash: "6px,4px" } });
+    if (wide()) ends.push({ name: text, y: optimal, colour: css("--ink") });
+    else more.annotations = [{ xref: "paper", x: 1, xanchor: "right", y: optimal, yanchor: "bottom", showarrow: false, text, bgcolor: faded(css("--card"), 0.8), font: { size: 11, color: css("--ink") } }];
   }
   const xaxis = { hoverformat: ",d", unifiedhovertitle: { text: `${unit} %{x}` }, ...(log ? { type: "log", dtick: 1 } : {}) };
   const yaxis = logY ? { type: "log", dtick: 1, exponentformat: "power" } : { rangemode: "tozero" };
   const layout = makeLayout(unit, measure === "regret" ? "cumulative regret" : measure, xaxis, yaxis, more);
-  return { data, layout, text: describeEnd(curves, agents, measure, seeds, unit) };
+  const shown = wide() ? ends.filter((e) => Number.isFinite(e.y) && !(optimal && e.name.toLowerCase() === "optimal")) : [];
+  if (shown.length) layout.margin = { l: 50, b: 42, t: 10, r: Math.min(150, 16 + 6.4 * Math.max(...shown.map((e) => e.name.length))) };
+  return { data, layout, ends: shown, text: describeEnd(curves, agents, measure, seeds, unit) };
+}
+
+const wide = () => !isDark.printing && window.innerWidth > 640;
+
+// About eight positions of a curve, evenly spaced on its axis; the offset keeps those of agents apart.
+function spacedPoints(x, log, offset) {
+  const scale = log ? Math.log : Number, [low, high] = [scale(x[0]), scale(x.at(-1))];
+  const found = range(8).map((i) => low + ((i + offset) / 8) * (high - low)).map((v) => x.findIndex((xi) => scale(xi) >= v));
+  return [...new Set(found)].filter((k) => k >= 0);
+}
+
+// Names beside the ends of lines, as annotations that keep their distance.
+function labelEnds(ends, [low, high], height) {
+  const gap = 15 / height, sorted = ends.map((e) => ({ ...e, at: (e.y - low) / (high - low) })).sort((a, b) => a.at - b.at);
+  sorted.forEach((e, i) => { if (i) e.at = Math.max(e.at, sorted[i - 1].at + gap); });
+  sorted.forEach((e, i) => { e.at = Math.min(e.at, Math.max(1, gap * (sorted.length - 1)) - gap * (sorted.length - 1 - i)); });
+  return sorted.map((e) => ({ xref: "paper", yref: "paper", x: 1, xshift: 4, y: e.at, xanchor: "left", yanchor: "middle", showarrow: false, text: escaped(e.name), font: { size: 11, color: e.colour } }));
 }
 
 function describeEnd(curves, agents, measure, seeds, unit) {
@@ -130,13 +163,13 @@ function triplesChart(detail, colour) {
     {
       x: t.truth, y: t.estimate, mode: "markers", type: "scatter",
       marker: { color: faded(colour, 0.55), line: { color: colour, width: 1 }, size: t.count.map((n) => 5 + 13 * Math.sqrt(n / busiest)) },
-      text: t.s.map((s, i) => `state ${states[s]}, ${actions[t.a[i]]} → ${states[t.next[i]]}<br>${t.count[i].toLocaleString("en")} visits`),
+      text: t.s.map((s, i) => `${t.h ? `step ${t.h[i]}, ` : ""}state ${states[s]}, ${actions[t.a[i]]} → ${states[t.next[i]]}<br>${t.count[i].toLocaleString("en")} visits`),
       hovertemplate: "%{text}<br>estimate %{y:.3f}, truth %{x:.3f}<extra></extra>",
     },
   ];
   const seen = range(t.count.length).filter((i) => t.count[i] > 0 && t.estimate[i] !== null);
   const error = sum(seen.map((i) => t.count[i] * Math.abs(t.estimate[i] - t.truth[i]))) / sum(seen.map((i) => t.count[i]));
-  const text = seen.length ? `One point for each reachable triple, larger where (s, a) was visited more. Mean error, weighted by visits: ${short(error)}.` : "Nothing was visited.";
+  const text = seen.length ? `One point for each reachable triple${t.h ? " and step" : ""}, larger where (s, a) was visited more. Mean error, weighted by visits: ${short(error)}.` : "Nothing was visited.";
   return { data, layout, text };
 }
 
@@ -175,7 +208,7 @@ function secondsChart(rows, agents, unit) {
     { ticks: "", tickfont: { size: 12, color: css("--ink") }, showgrid: false }, { margin: { l: 20, r: 12, t: 10, b: 42 } });
   const data = [{
     type: "scatter", mode: "markers+text", x: seconds, y: shown.map((s) => escaped(s.agent.name)), cliponaxis: false,
-    marker: { size: 12, color: shown.map((s) => colourOf(s.agent)) }, text: seconds.map((s) => ` ${short(s)}`),
+    marker: { size: 12, color: shown.map((s) => colourOf(s.agent)), symbol: shown.map((s) => MARKERS[s.agent.marker][0] || "circle") }, text: seconds.map((s) => ` ${short(s)}`),
     textposition: "middle right", textfont: { color: css("--muted"), size: 11 }, hovertemplate: "%{y}: %{x:.3~g} s<extra></extra>",
   }];
   const quickest = shown.find((s) => s.seconds === Math.min(...seconds));

@@ -6,6 +6,7 @@ import csv
 import json
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,13 @@ def collect(folder: str | Path) -> dict[str, Any]:
     specs = {}
     for path in sorted((store / "_specs").glob("*.toml")):
         try:
-            specs[path] = read_named(path, store).decode(errors="replace")
+            specs[path] = read_named(path).decode(errors="replace")
         except BadFile as error:
             results.problems.append(str(error))
-    commands = [["upriver", "run", str(path), "--out", str(store)] for path in specs]
-    commands += [["upriver", "table", str(folder)], ["upriver", "report", str(folder)]]
+    made = sorted((store / "_commands").glob("*.txt"), key=lambda path: path.stat().st_mtime)
+    commands = [read_named(path).decode(errors="replace") for path in made]
+    again = [["upriver", "run", str(path), "--out", str(store)] for path in specs]
+    again += [["upriver", "table", str(folder)], ["upriver", "report", str(folder)]]
     return {
         "title": root.resolve().name,
         "version": __version__,
@@ -58,7 +61,8 @@ def collect(folder: str | Path) -> dict[str, Any]:
         "detail": read_details(kept, labels),
         "tuning": read_tuning(root),
         "specs": [{"file": path.name, "text": text} for path, text in specs.items()],
-        "commands": [shlex.join(words) for words in commands],
+        "made": commands,
+        "commands": [shlex.join(words) for words in again],
         "failures": reader.read_failures(store),
         "problems": results.problems,
         "notes": notes,
@@ -66,12 +70,13 @@ def collect(folder: str | Path) -> dict[str, Any]:
 
 
 def list_environments(samples: Sequence[Sample]) -> list[dict[str, Any]]:
-    """List name, V*, unit and largest number of episodes, ordered by size."""
+    """List name, V* if there is one, unit and largest number of episodes, ordered by size."""
     found: dict[str, dict[str, Any]] = {}
+    optimal = reader.find_optimal_values(samples)
     for s in samples:
         entry = found.setdefault(s.env, {"name": s.env, "episodes": 0, "unit": s.unit})
         entry["episodes"] = max(entry["episodes"], s.returns.shape[1])
-        entry["optimal"] = round_number(s.optimal_values.mean())
+        entry["optimal"] = round_number(optimal.get(s.env, np.nan))
     return sorted(found.values(), key=lambda e: natural_key(e["name"]))
 
 
@@ -120,11 +125,18 @@ def make_rows(samples: Sequence[Sample], labels: Sequence[str], order: Sequence[
         entry = {"env": sample.env, "agent": label, "runs": row.runs, "episodes": row.episodes}
         entry |= {name: round_number(getattr(row, name), 6) for name in names}
         entry |= {"share": round_number(share, 5), "lost": round_number(row.episodes_lost)}
-        entry |= {"locked": row[-6:-3], "stuck": row[-3:]}
+        entry["stuck"] = [round_number(x) for x in row[-3:]]
         entry["seconds"] = round_number(1000 * sample.seconds, 3)
         entry["settings"] = describe_settings(sample.about["run"])
         rows.append(entry)
-    return sorted(rows, key=lambda r: (natural_key(r["env"]), order.index(r["agent"])))
+
+    # by what is shown: the optimum, then from the least regret on this environment to the most
+    def place(row: dict[str, Any]) -> Any:
+        lost = np.inf if row["lost"] is None else row["lost"]
+        best = row["agent"].lower() == "optimal"
+        return natural_key(row["env"]), not best, lost, order.index(row["agent"])
+
+    return sorted(rows, key=place)
 
 
 def describe_settings(run: dict[str, Any]) -> str:
@@ -148,7 +160,8 @@ def read_details(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, 
     for sample, label in zip(samples, labels, strict=True):
         if sample.detail is not None and len(sample.detail) <= left:
             left -= len(sample.detail)
-            found.setdefault(sample.env, {})[label] = json.loads(sample.detail)
+            with suppress(ValueError, RecursionError):  # the page shows what it can
+                found.setdefault(sample.env, {})[label] = json.loads(sample.detail)
     return found
 
 

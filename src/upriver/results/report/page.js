@@ -31,7 +31,8 @@ function fillMenu(id, names, wanted = names[0]) {
 function swatch(agent) {
   const dash = DASHES[agent.dash].replace("solid", "").replaceAll("px", ""), made = element("span");
   const line = `<line x1="1" x2="25" y1="5" y2="5" stroke-width="2.6" stroke="${colourOf(agent)}" stroke-dasharray="${dash}"/>`;
-  made.innerHTML = `<svg class="swatch" viewBox="0 0 26 10" aria-hidden="true">${line}</svg>`;
+  const mark = `<path transform="translate(13 5) scale(4)" d="${MARKERS[agent.marker][1]}" fill="${colourOf(agent)}"/>`;
+  made.innerHTML = `<svg class="swatch" viewBox="0 0 26 10" aria-hidden="true">${line}${mark}</svg>`;
   return made.firstChild;
 }
 
@@ -40,6 +41,10 @@ function plot(id, figure) {
   if (figure.height) box.style.height = `${figure.height}px`;
   if (isDark.printing) figure.layout.width = box.closest(".pair") ? 330 : 680;
   Plotly.react(box, figure.data, figure.layout, { displayModeBar: false, responsive: !isDark.printing, doubleClick: "reset" });
+  if (figure.ends?.length) {
+    const { range, _length } = box._fullLayout.yaxis;
+    Plotly.relayout(box, { annotations: [...(figure.layout.annotations || []), ...labelEnds(figure.ends, range, _length)] });
+  }
   $(`${id}-text`).textContent = figure.text;
 }
 
@@ -77,10 +82,15 @@ function drawInside() {
   const agent = fillMenu("inside-agent", names, like((n) => n === "ucrl-mnl") || like((n) => n !== "optimal") || names[0]);
   if (!names.length) return;
   const detail = kept[agent];
-  plot("policy", policyChart(detail));
-  plot("values", valuesChart(detail, $("against").value));
-  $("triples").closest("figure").hidden = !detail.triples;
-  if (detail.triples) plot("triples", triplesChart(detail, colourOf(AGENTS[agent])));
+  try {
+    plot("policy", policyChart(detail));
+    plot("values", valuesChart(detail, $("against").value));
+    $("triples").closest("figure").hidden = !detail.triples;
+    if (detail.triples) plot("triples", triplesChart(detail, colourOf(AGENTS[agent])));
+  } catch (error) { // the file may not be as this program writes it
+    $("inside-charts").hidden = true;
+    $("inside-note").textContent = `What this run kept cannot be drawn: ${error.message}`;
+  }
 }
 
 function drawTuning() {
@@ -92,17 +102,17 @@ function drawTuning() {
 }
 
 // A share of the runs with its exact 95% interval.
-const share = ([middle, low, high]) => `${fixed(100 * middle, 0)}% [${fixed(100 * low, 0)}, ${fixed(100 * high, 0)}]`;
+const share = ([middle, low, high]) => middle === null ? "–" : `${fixed(100 * middle, 0)}% [${fixed(100 * low, 0)}, ${fixed(100 * high, 0)}]`;
 
 function drawTable() {
   const { name, unit } = environment(), rows = rowsHere();
   const learners = rows.filter((r) => r.agent.toLowerCase() !== "optimal");
   const most = Math.max(...learners.map((r) => r.mean));
   const digits = Math.max(...rows.map((r) => Math.abs(r.mean))) >= 1000 ? 1 : 2;
-  fillTable("totals", ["agent", "runs", `${unit}s`, "mean ± sd", "95% interval", "of optimum", `${unit}s lost`, "locked in", "stuck"], rows.map((r) => ({
+  fillTable("totals", ["agent", "runs", `${unit}s`, "mean ± sd", "95% interval", "of optimum", `${unit}s lost`, "stuck"], rows.map((r) => ({
     class: learners.length > 1 && learners.includes(r) && (r.high ?? r.mean) >= most ? "best" : undefined,
     cells: [[swatch(AGENTS[r.agent]), r.agent], r.runs, r.episodes.toLocaleString("en"), `${fixed(r.mean, digits)} ± ${fixed(r.sd, digits)}`,
-      r.low === null ? "–" : `${fixed(r.low, digits)} to ${fixed(r.high, digits)}`, r.share === null ? "–" : `${fixed(100 * r.share, 1)}%`, fixed(r.lost, 1), share(r.locked), share(r.stuck)],
+      r.low === null ? "–" : `${fixed(r.low, digits)} to ${fixed(r.high, digits)}`, r.share === null ? "–" : `${fixed(100 * r.share, 1)}%`, fixed(r.lost, 1), share(r.stuck)],
   })));
   $("totals").prepend(element("caption", {}, `Total return on ${name}`));
 }
@@ -134,7 +144,8 @@ function drawOnce() {
   notice(`${DATA.failures.length} runs failed and are not shown.`, DATA.failures.map((f) => `${f.env}, ${f.agent}, seed ${f.seed}: ${f.error}`));
   $("notices").append(...DATA.notes.map((note) => element("p", { class: "note" }, note)));
   notice(`${DATA.problems.length} files could not be read and were left out.`, DATA.problems);
-  $("commands").append(element("pre", {}, DATA.commands.join("\n")));
+  if (DATA.made.length) $("commands").append(element("p", { class: "note" }, "Made by"), element("pre", {}, DATA.made.join("\n")));
+  $("commands").append(element("p", { class: "note" }, "To make it again from this folder, and to read it"), element("pre", {}, DATA.commands.join("\n")));
   $("specs").append(...DATA.specs.map((s) => element("details", {}, element("summary", {}, s.file), element("pre", {}, s.text))));
   fillTable("settings", ["environment", "agent", "numbers"], DATA.table.map((r) => ({ cells: [r.env, r.agent, r.settings] })), 3);
   $("foot").textContent = `Upriver ${DATA.version} · runs made on ${DATA.platforms.join("; ")}`;
@@ -149,6 +160,8 @@ preferred.addEventListener("change", (e) => { setTheme(e.matches); drawAll(); })
 $("theme").addEventListener("click", () => { setTheme(!isDark()); drawAll(); });
 for (const [event, printing] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => { isDark.printing = printing; drawAll(); });
 
+// At first only the best learners are drawn.
+DATA.agents.filter((a) => a.name.toLowerCase() !== "optimal").slice(MOST).forEach((a) => hidden.add(a.name));
 [drawOnce, drawAll].forEach((draw) => draw());
 for (const s of document.querySelectorAll("main > section:not([hidden])")) document.querySelector("nav").append(element("a", { href: `#${s.id}` }, s.querySelector("h2").textContent));
 // plotly measures text in a drawing outside the page, which screen readers should ignore

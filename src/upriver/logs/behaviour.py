@@ -1,0 +1,240 @@
+"""What was done: a model of the actions given the state and the covariates, fitted to the log.
+
+In each state the actions are an MNL choice with an intercept and the covariates of the formula, as
+the formula codes them: pi(a | s, x) is proportional to exp(b_sa^T z(x)). Without covariates these
+are the shares of the actions. There is no ridge, so units of covariates do not matter. A state with
+fewer than ROWS_EACH rows for each coefficient has the shares of its actions; `Behaviour.summary`
+names such states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from upriver.checks import Array
+from upriver.display import add_repr
+from upriver.logs.formula import Factor, evaluate_factor
+from upriver.logs.situations import find_distinct
+from upriver.logs.tables import listed
+from upriver.mnl.clusters import adjust_means
+
+ROWS_EACH = 10  # rows for each coefficient of a state
+ALIASED = 1e-9  # share of a column's square that the columns before it must leave
+STEPS = 60  # of Newton's method
+CERTAIN = 1e-3  # information, in rows, below which covariates predict an action perfectly
+DECREMENT = 1e-12  # at which it stops, as a share of the number of rows
+
+
+@add_repr
+@dataclass(frozen=True, eq=False, repr=False)
+class Behaviour:
+    """A model of the actions in each state; k numbers z(x) of the covariates, the first is 1."""
+
+    factors: tuple[Factor, ...]  # How covariates become z
+    coefficients: Array  # (S, A, k)
+    taken: Array  # (S, A) whether the action has a chance
+    visits: Array  # (S, A) the weight of the rows of each pair
+    root: Any  # (S*A*k, q) sparse R: the covariance of the coefficients is R R^T
+    names: Sequence[Any] = ()  # Of the states
+    few: Array | None = None  # (S,) whether covariates were left out for lack of rows
+
+    def columns(self, covariates: Mapping[str, Array], n: int) -> Array:
+        """Return (n, k) the numbers z of n sets of covariates."""
+        made = [evaluate_factor(factor, covariates)[0] for factor in self.factors]
+        return np.hstack([np.ones((n, 1)), *made])
+
+    def probabilities(self, z: Array, shift: Array | None = None) -> Array:
+        """Return (n, S*A) the probabilities of actions at (n, k) numbers of covariates.
+
+        shift: (S*A*k,) what is added to the coefficients.
+        """
+        b = self.coefficients if shift is None else self.coefficients + shift.reshape(
+            self.coefficients.shape
+        )  # fmt: skip
+        logits = np.einsum("nk,sak->nsa", z, b)
+        logits = np.where(self.taken, logits, -np.inf)
+        p = np.exp(logits - logits.max(axis=2, keepdims=True))
+        return (p / p.sum(axis=2, keepdims=True)).reshape(len(z), -1)
+
+    def cluster_influence(
+        self, z: Array, of: Array, pair: Array, weight: Array, cluster: Array, n_clusters: int
+    ) -> Any:
+        """Return (C, S*A*k) what each cluster adds to the errors of the coefficients.
+
+        z (U, k), of (m,): the covariates of each row; pair, weight, cluster (m,). A cluster's sum
+        of scores is adjusted for few clusters as a mean is, with its share of the state's rows.
+        """
+        n_states, n_actions, k = self.coefficients.shape
+        state, p = pair // n_actions, self.probabilities(z).reshape(len(z), n_states, n_actions)
+        in_state = sparse.csr_array((weight, (cluster, state)), (n_clusters, n_states))
+        share = in_state @ sparse.diags_array(1.0 / np.maximum(self.visits.sum(axis=1), 1e-300))
+        share = sparse.csr_array(share)
+        share.data = adjust_means(share.data)
+        weight = weight * np.asarray(share[cluster, state]).ravel()
+        total: Any = sparse.csr_array((n_clusters, self.coefficients.size))
+        for a in range(n_actions):
+            residual = weight * ((pair % n_actions == a) - p[of, state, a])
+            for j in range(k):
+                column = (state * n_actions + a) * k + j
+                entries = residual * z[of, j], (cluster, column)
+                total = total + sparse.csr_array(entries, total.shape)
+        return sparse.csr_array((total @ self.root) @ self.root.T)
+
+    def summary(self) -> str:
+        """Return a sentence on how the actions were modelled."""
+        if not self.factors:
+            return "what was done: the shares of the actions in each state"
+        uses = listed([factor.text for factor in self.factors], 6).replace("'", "")
+        said = f"what was done: an MNL model of the actions in each state, with {uses}"
+        few = [] if self.few is None else [self.names[s] for s in np.flatnonzero(self.few)]
+        return f"{said}; shares alone in {listed(few, 6)}, which have few rows" if few else said
+
+
+def shares(visits: Array, available: Array, names: Sequence[Any] = ()) -> Behaviour:
+    """Return the model without covariates; uniform in states that the log never saw."""
+    total = visits.sum(axis=1, keepdims=True)
+    taken = np.where(total > 0, visits > 0, available)
+    logs = np.log(np.where(visits > 0, visits / np.maximum(total, 1e-300), 1.0))
+    variance = np.divide(1.0, visits, out=np.zeros(visits.shape), where=visits > 0)
+    root = sparse.diags_array(np.sqrt(variance.ravel())).tocsr()
+    return Behaviour((), logs[:, :, None], taken, visits, root, names)
+
+
+def fit_behaviour(
+    factors: Sequence[Factor], covariates: Mapping[str, Array], pair: Array, weight: Array,
+    available: Array, names: Sequence[Any],
+) -> Behaviour:  # fmt: skip
+    """Fit the model to situations: their covariates (G,), pairs s * A + a and weights.
+
+    available: (S, A) whether the action exists in the state.
+    """
+    visits = np.bincount(pair, weight, available.size).reshape(available.shape)
+    plain = shares(visits, available, names)
+    if not factors or not len(pair):
+        return plain
+    first, of = find_distinct([covariates[c] for c in covariates])
+    z = replace(plain, factors=tuple(factors)).columns(
+        {c: x[first] for c, x in covariates.items()}, int(of.max()) + 1
+    )
+    k, (n_states, n_actions) = z.shape[1], available.shape
+    b, few = np.zeros((n_states, n_actions, k)), np.zeros(n_states, bool)
+    b[:, :, 0] = plain.coefficients[:, :, 0]
+    order = np.argsort(pair // n_actions, kind="stable")
+    edges = np.searchsorted(pair[order] // n_actions, np.arange(n_states + 1))
+    rows, columns, entries = [], [], []
+    n_roots = 0
+
+    def add_root(at: Array, root: Array) -> None:
+        nonlocal n_roots
+        rows.append(np.repeat(at, root.shape[1]))
+        columns.append(np.tile(n_roots + np.arange(root.shape[1]), len(at)))
+        entries.append(root.ravel())
+        n_roots += root.shape[1]
+
+    for s in range(n_states):
+        mine = order[edges[s] : edges[s + 1]]
+        actions = np.flatnonzero(visits[s])
+        if len(actions) > 1:
+            seen, row = np.unique(of[mine], return_inverse=True)
+            counts = np.zeros((len(seen), n_actions))
+            np.add.at(counts, (row, pair[mine] % n_actions), weight[mine])
+            used = independent_columns(z[seen], counts.sum(axis=1))
+            few[s] = len(used) > 1 and counts.sum() < ROWS_EACH * len(used) * (len(actions) - 1)
+            if len(used) > 1 and not few[s]:
+                found, root = fit_choices(z[np.ix_(seen, used)], counts[:, actions])
+                at = ((s * n_actions + actions)[:, None] * k + used).ravel()
+                b.reshape(-1)[np.arange(s * n_actions * k, (s + 1) * n_actions * k)] = 0.0
+                b.reshape(-1)[at] = found
+                add_root(at, root)
+                continue
+        at = (s * n_actions + actions) * k
+        add_root(at, np.diag(1.0 / np.sqrt(visits[s, actions])))
+    root = sparse.csr_array(
+        (np.concatenate(entries), (np.concatenate(rows), np.concatenate(columns))),
+        (b.size, n_roots),
+    )
+    return replace(plain, factors=tuple(factors), coefficients=b, root=root, few=few)
+
+
+def independent_columns(z: Array, weight: Array) -> Array:
+    """Return the columns that are not combinations of those before them, where rows have weight."""
+    rest, kept = z * np.sqrt(weight)[:, None], []
+    size = (rest**2).sum(axis=0)
+    for j in range(z.shape[1]):
+        column = rest[:, j]
+        if column @ column > ALIASED * max(float(size[j]), 1e-300):
+            kept.append(j)
+            column = column / np.linalg.norm(column)
+            rest = rest - np.outer(column, column @ rest)
+    return np.array(kept)
+
+
+def fit_choices(z: Array, counts: Array) -> tuple[Array, Array]:
+    """Return (A*k,) the maximum-likelihood coefficients, and a root of their covariance.
+
+    z (U, k), counts (U, A). The most frequent action is the reference, with coefficients 0. Where
+    covariates predict an action perfectly its chance goes to 0 or 1, and that has no error.
+    """
+    n_actions, k = counts.shape[1], z.shape[1]
+    size = np.abs(z).max(axis=0)
+    z, total = z / size, counts.sum(axis=1)
+    others = np.delete(np.arange(n_actions), int(counts.sum(axis=0).argmax()))
+    b = np.zeros((n_actions, k))
+
+    def evaluate(b: Array) -> tuple[float, Array]:
+        logits = z @ b.T
+        logits -= logits.max(axis=1, keepdims=True)
+        logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        return float((counts * logs).sum()), np.exp(logs)
+
+    value, p = evaluate(b)
+    for _ in range(STEPS):
+        score = ((counts - total[:, None] * p)[:, others].T @ z).ravel()
+        q = p[:, others]
+        bend = np.einsum("u,uab->uab", total, np.einsum("ua,ab->uab", q, np.eye(q.shape[1]))
+                         - q[:, :, None] * q[:, None, :])  # fmt: skip
+        information = np.einsum("uab,uj,ul->ajbl", bend, z, z).reshape(len(score), -1)
+        inverse = np.linalg.pinv(information, 1e-13, hermitian=True)
+        move = inverse @ score
+        gain, step = float(score @ move), 1.0
+        if gain <= DECREMENT * total.sum():
+            break
+        while step > 1e-6:
+            new = b.copy()
+            new[others] += step * move.reshape(-1, k)
+            better, there = evaluate(new)
+            if better >= value:
+                b, value, p = new, better, there
+                break
+            step *= 0.5
+        else:
+            break
+    values, vectors = np.linalg.eigh(information)
+    known = values > CERTAIN * counts[counts > 0].min()
+    root = np.zeros((n_actions, k, int(known.sum())))
+    root[others] = (vectors[:, known] / np.sqrt(values[known])).reshape(len(others), k, -1)
+    root /= size[None, :, None]
+    return (b / size).ravel(), root.reshape(n_actions * k, -1)
+
+
+def covariate_factors(factors: Sequence[Factor], covariates: Mapping[str, Array],
+                      others: Sequence[str]) -> list[Factor]:  # fmt: skip
+    """Return the factors of a formula that are made of covariates alone, and covariates that no
+    such factor uses as they are.
+
+    others: the columns and attributes of states, actions and moves.
+    """
+    pure = [
+        x for x in factors
+        if any(map(x.uses, covariates)) and not any(map(x.uses, others))
+    ]  # fmt: skip
+    distinct = {factor.text: factor for factor in pure}  # coded in several ways
+    for name, cells in covariates.items():
+        if not any(factor.uses(name) for factor in pure):
+            distinct[name] = evaluate_factor(Factor(name, True, True), {name: cells})[1]
+    return list(distinct.values())

@@ -1,0 +1,381 @@
+"""The page of a decision: one file of HTML that needs no script and no network."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from itertools import groupby
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver.checks import Array
+from upriver.logs.decision import Decision, show
+from upriver.logs.offpolicy import ValueChecks, is_absorbing
+from upriver.logs.tables import value_or_list
+from upriver.logs.value_function import as_probabilities, build_value_function, segment_table
+from upriver.planning import steps_of
+
+FEW = 10  # rows of a pair below which the page lists it
+MOST = 20  # entries of a list on the page
+PHRASES = 6  # parts of the advice in words
+TIE = 1e-9  # of the range of values, by which actions must differ to matter
+ESTIMATE = ("value", "standard_error", "low", "high")  # what a table says of an estimate
+
+
+class Advice(NamedTuple):
+    """What to do in one state, or in neighbouring states, for some individuals."""
+
+    where: str  # The state, or states that are numbers from one to another
+    who: str  # The covariates, where they matter
+    do: str
+    done: Array  # (A,) what was done there
+    differs: bool
+    rows: float  # Rows of the log in which this was done there
+
+
+def decision_page(decision: Decision) -> str:
+    """Return the page of a decision; everything from the log is escaped."""
+    value, gain, model = decision.value, decision.gain, decision.model
+    advised = advise(decision)
+    named = {"the plan": value, "what was done": decision.behaviour}
+    worth = [{"name": name} | {k: getattr(x, k) for k in ESTIMATE} for name, x in named.items()]
+    if decision.realised is not None:
+        worth.append(decision.realised)
+    gains = [] if decision.by is None else [
+        {"name": f"{decision.by[0]} {x}"} | {k: getattr(g, k) for k in ESTIMATE}
+        for x, g in decision.by[1].each.items()
+    ]  # fmt: skip
+    n_differ = sum(x.differs for x in advised)
+    text = {
+        "title": f"Decide from {decision.source}",
+        "advice": sentence(words_of(advised)),
+        "headline": decision.headline,
+        "adjustment": decision.adjustment,
+        "validity": decision.validity,
+        "confidence": f"{100 * value.confidence:g}%",
+        "differs": f"It differs from what was done most often in {n_differ} of "
+        f"{len(advised)} rows. States without a choice, and steps in which all actions are worth "
+        "the same, are left out.",
+        "done": sentence(model.behaviour.summary()),
+        "model": model.summary(),
+        "fit": decision.goodness_of_fit if isinstance(decision.goodness_of_fit, str)
+        else decision.goodness_of_fit.summary(),
+        "command": f"Made by {decision.command}" if decision.command else
+        f"Made with upriver.decide, from {decision.source}",
+    }  # fmt: skip
+    lacking, met = missing_data(decision)
+    people = [] if isinstance(model.people, str) else model.population.table()
+    actions = list(decision.task.action_names)
+    policy = [
+        (x.where, x.who or "everybody", x.do, name_shares(actions, x.done),
+         "yes" if x.differs else "", f"{x.rows:,.6g}") for x in advised
+    ]  # fmt: skip
+    head = ["state", "for whom", "do", "was done", "differs", "rows of the log"]
+    if not any(x.who for x in advised):
+        head, policy = [head[0], *head[2:]], [(x[0], *x[2:]) for x in policy]
+    footer = text.pop("command")
+    parts = {k: html.escape(v) for k, v in text.items()} | {
+        "style": resources.files("upriver.results.report").joinpath("style.css").read_text("utf-8"),
+        "doubt": "".join(f"<p class='notice'>{html.escape(x)}</p>" for x in decision.doubts),
+        "gain": gain_figure(gain.low, gain.value, gain.high),
+        "worth": estimates_table(worth),
+        "by": f"<p>The gain, not adjusted for choosing the plan:</p>{estimates_table(gains, True)}"
+        if gains else "",
+        "people": html_table(("", "individuals of the log"), people),
+        "policy": html_table(head, policy),
+        "lacking": html.escape(lacking),
+        "missing": html_table(("state", "action", value.steps, "rows"), met) if met else "",
+        "checks": checks_section(decision),
+        "footer": footer_html(footer),
+    }  # fmt: skip
+    template = resources.files("upriver.logs").joinpath("decision.html").read_text("utf-8")
+    # one pass: what stands for a name is never searched for names itself
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+
+
+def footer_html(text: str) -> str:
+    """Return the last line; a command is code."""
+    word, rest = text[: len("Made by ")], text[len("Made by ") :]
+    return f"{word}<code>{html.escape(rest)}</code>" if word == "Made by " else html.escape(text)
+
+
+def sentence(text: str) -> str:
+    """Return text that begins with a capital letter and ends with a full stop."""
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def advice(decision: Decision) -> str:
+    """Return what to do in words: "drug when ill or bad; rest when well"."""
+    return words_of(advise(decision))
+
+
+def words_of(advised: Sequence[Advice]) -> str:
+    """Return what to do in words."""
+    where: dict[str, list[str]] = {}
+    for x in advised:
+        where.setdefault(x.do, []).append(f"{x.where} ({x.who})" if x.who else x.where)
+    if not where:
+        return "all actions are worth the same"
+    if len(where) == 1:
+        return f"{next(iter(where))} in every state with a choice"
+    parts = []
+    for do, states in list(where.items())[:PHRASES]:
+        more = f" and {len(states) - PHRASES} more" if len(states) > PHRASES else ""
+        parts.append(f"{do} when {', '.join(states[:-1][:PHRASES - 1])}"
+                     f"{' or ' if len(states) > 1 and not more else ''}"
+                     f"{', ' if more else ''}{states[:PHRASES][-1]}{more}")  # fmt: skip
+    more = "; the table of the plan has the rest" if len(where) > PHRASES else ""
+    return "; ".join(parts).replace("when , ", "when ") + more
+
+
+def advise(decision: Decision) -> list[Advice]:
+    """Return the advice of a plan, state by state; equal rows of states that are numbers, and of
+    neighbouring values of covariates, are one.
+    """
+    model, task, base = decision.model, decision.task, decision.model.segment_task
+    n_segments, n_actions = max(len(model.segments), 1), task.n_actions
+    function = build_value_function(model, [(decision.plan, 1.0)])
+    table = segment_table(model, decision.plan)
+    p = as_probabilities(task, function.done() if table is None else table)
+    q = action_values(decision)
+    p, q = np.broadcast_arrays(p, q.reshape(len(q), task.n_states, n_actions))
+    q = np.where(task.available, q, np.nan)
+    spread = np.nanmax(q, axis=2) - np.nanmin(q, axis=2)
+    scale = np.nanmax(np.abs(q), axis=(1, 2), keepdims=True)[:, :, 0]
+    matters = spread > TIE * np.maximum(scale, 1e-300)
+    # one number for what is done at a step, -1 where it does not matter
+    kinds, code = np.unique(np.round(p.reshape(-1, n_actions), 9), axis=0, return_inverse=True)
+    code = np.where(matters, code.reshape(p.shape[:2]), -1)
+    columns, of = np.unique(code, axis=1, return_inverse=True)
+    of = of.ravel()
+    steps = not task.infinite_horizon
+    texts = [describe_steps(column, kinds, list(task.action_names), steps) for column in columns.T]
+    weight = model.start.reshape(n_segments, -1).sum(axis=1)
+    done = done_on_average(model).reshape(n_segments, base.n_states, n_actions)
+    visits = base.by_pair(model.counts[: base.n_triples]).reshape(base.n_states, n_actions)
+    found, choice = [], (base.available.sum(axis=1) > 1) & ~is_absorbing(base)
+    for s in np.flatnonzero(choice).tolist():
+        mine = of.reshape(n_segments, -1)[:, s]
+        for who, some in groups_of(model.segments, [texts[k] for k in mine]):
+            k = int(mine[some[0]])
+            if not texts[k]:
+                continue
+            share = weight[some] / max(weight[some].sum(), 1e-300)
+            if not share.any():
+                share = np.full(len(some), 1.0 / len(some))
+            was = share @ done[some, s]
+            chosen = kinds[columns[columns[:, k] >= 0, k]].mean(axis=0)
+            usual = int(chosen.argmax())
+            rows = float(visits[s, chosen > 0].sum())
+            differs = usual != int(was.argmax())
+            found.append((s, Advice(str(base.state_names[s]), who, texts[k], was, differs, rows)))
+    return merge_neighbours(found, base.state_names)
+
+
+def merge_neighbours(found: list[tuple[int, Advice]], names: Any) -> list[Advice]:
+    """Return the advice with one row for states that are numbers, follow each other and agree."""
+    merged = []
+    for _, group in groupby(found, key=lambda x: (x[1].who, x[1].do, x[1].differs)
+                            if isinstance(names[x[0]], int | float) else x[0]):  # fmt: skip
+        rows = [x for _, x in group]
+        total = max(sum(x.rows for x in rows), 1e-300)
+        done = sum(x.done * (x.rows if total > 1e-300 else 1.0) for x in rows)
+        done = done / max(float(done.sum()), 1e-300)
+        where = rows[0].where if len(rows) == 1 else f"{rows[0].where} to {rows[-1].where}"
+        merged.append(rows[0]._replace(where=where, done=done, rows=sum(x.rows for x in rows)))
+    return merged
+
+
+def describe_steps(column: Array, kinds: Array, actions: Sequence[Any], steps: bool) -> str:
+    """Return what is done at the steps that matter; nothing where none does.
+
+    column (H,): the number of what is done, -1 where it does not matter; kinds (K, A) probabilities
+    of the actions.
+    """
+
+    def name(k: int) -> str:
+        if kinds[k].max() > 1.0 - 1e-6:
+            return str(actions[int(kinds[k].argmax())])
+        return name_shares(actions, kinds[k])
+
+    at = np.flatnonzero(column >= 0)
+    if not len(at):
+        return ""
+    runs = [(k, [h for h, _ in run]) for k, run in groupby(
+        [(int(h), int(column[h])) for h in at], key=lambda x: x[1])]  # fmt: skip
+    if len(runs) == 1 or not steps:
+        return name(runs[0][0])
+    if len(runs) <= 3:
+        spans = [(k, hs[0] + 1, hs[-1] + 1) for k, hs in runs]
+        return ", ".join(f"{name(k)} in step{'s' if a < b else ''} {a}{f' to {b}' if a < b else ''}"
+                         for k, a, b in spans)  # fmt: skip
+    each = [int(column[h]) for h in at]
+    order = sorted(dict.fromkeys(each), key=lambda k: -each.count(k))
+    return ", ".join(f"{name(k)} in {each.count(k)} of {len(each)} steps" for k in order)
+
+
+def groups_of(
+    segments: Sequence[Mapping[str, Any]], texts: Sequence[str]
+) -> list[tuple[str, list[int]]]:
+    """Return for whom each text is, in words, and the numbers of their segments.
+
+    Where one covariate decides, its values are named in order, numbers as "from to".
+    """
+    if len(dict.fromkeys(texts)) == 1:
+        return [("", list(range(len(texts))))]
+    firsts = [
+        {c: x[0] if isinstance(value_or_list(x), list) else x for c, x in each.items()}
+        for each in segments
+    ]
+    for name in firsts[0]:
+        by_value: dict[Any, set[str]] = {}
+        for each, text in zip(firsts, texts, strict=True):
+            by_value.setdefault(each[name], set()).add(text)
+        if all(len(x) == 1 for x in by_value.values()):
+            return runs_of(name, [each[name] for each in firsts], texts)
+    found = []
+    for text in dict.fromkeys(texts):
+        some = [i for i, x in enumerate(texts) if x == text]
+        words = [span(name, [firsts[i][name] for i in some]) for name in firsts[0]]
+        found.append((f"{len(some)} of {len(texts)} sets of covariates: {', '.join(words)}", some))
+    return found
+
+
+def runs_of(name: str, values: Sequence[Any], texts: Sequence[str]) -> list[tuple[str, list[int]]]:
+    """Return runs of values of one covariate that have the same text."""
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    if isinstance(values[0], str | bool):  # words have no order
+        order = sorted(order, key=lambda i: texts[i])
+    runs = [list(run) for _, run in groupby(order, key=lambda i: texts[i])]
+    return [(span(name, [values[i] for i in run]), run) for run in runs]
+
+
+def span(name: str, values: Sequence[Any]) -> str:
+    """Return "age 20 to 60" or "ward east, west"."""
+    distinct = list(dict.fromkeys(values))
+    if len(distinct) > 2 and not isinstance(distinct[0], str | bool):
+        return f"{name} {min(distinct):g} to {max(distinct):g}"
+    named = [f"{x:g}" if isinstance(x, float) else str(x) for x in distinct[:PHRASES]]
+    return f"{name} {', '.join(named)}{' and more' if len(distinct) > PHRASES else ''}"
+
+
+def action_values(decision: Decision) -> Array:
+    """Return (H, S*A) what each action is worth under the model, followed by the plan; one row
+    with an infinite horizon.
+    """
+    task, model = decision.task, decision.model
+    function = build_value_function(model, [(decision.plan, 1.0)])
+    v, (reward, pay) = function.at(function.origin).v, task.user_rewards
+    steps = 1 if task.infinite_horizon else task.horizon
+    q = np.empty((steps, len(task.sizes)))
+    for h in range(steps):
+        following = task.discount * v[0] if task.discount is not None else v[h + 1]
+        ahead = following[task.successors][None] + (steps_of(pay, h) if pay.size else 0.0)
+        q[h] = (steps_of(reward, h) + task.by_pair(steps_of(model.prob, h) * ahead))[0]
+    return q
+
+
+def done_on_average(model: Any) -> Array:
+    """Return (n, S*A) what was done in each segment, at its first step."""
+    z = model.behaviour_columns[0]
+    return model.behaviour.probabilities(z)
+
+
+def name_shares(names: Sequence[Any], share: Array) -> str:
+    """Return "drug 60%, rest 40%", the largest first."""
+    order = np.argsort(-share, kind="stable").tolist()
+    return ", ".join(f"{names[a]} {100 * share[a]:.0f}%" for a in order if share[a] >= 0.005)
+
+
+def missing_data(decision: Decision) -> tuple[str, list[tuple[str, ...]]]:
+    """Return a sentence on pairs that the plan needs and of which the log has few rows, and
+    those met most.
+    """
+    model, base, value = decision.model, decision.model.segment_task, decision.value
+    visits = base.by_pair(model.counts[: base.n_triples])
+    occupancy = decision.occupancy.reshape(-1, len(visits)).sum(axis=0)
+    moving = np.repeat(~is_absorbing(base), base.n_actions)  # elsewhere nothing is done
+    few = (occupancy > 0) & (visits < FEW) & moving
+    lacking = [g for g in np.argsort(-occupancy).tolist() if few[g]]
+    met = [
+        (str(base.state_names[g // base.n_actions]), str(base.action_names[g % base.n_actions]),
+         f"{occupancy[g]:.2g}", f"{visits[g]:g}")
+        for g in lacking[:MOST]
+    ]  # fmt: skip
+    more = f" and {len(lacking) - MOST} more pairs" if len(lacking) > MOST else ""
+    said = f"The log has at least {FEW} rows of every pair that the plan meets."
+    if lacking:
+        said = f"The plan meets these pairs{more}, of which the log has fewer than {FEW} rows."
+    return f"{said} {value.unseen:.2g} {value.steps} are in pairs without any row.", met
+
+
+def html_table(
+    head: Sequence[str], rows: Iterable[Sequence[Any]], drawn: Sequence[str] | None = None
+) -> str:
+    """Return a table whose first column names the rows; drawn: figures that follow it."""
+    cells = ""
+    for i, (first, *rest) in enumerate(rows):
+        made = ([] if drawn is None else [drawn[i]]) + [html.escape(str(x)) for x in rest]
+        cells += f"<tr><th scope='row'>{html.escape(str(first))}</th>"
+        cells += f"{''.join(f'<td>{x}</td>' for x in made)}</tr>"
+    titles = "".join(f"<th scope='col'>{html.escape(x)}</th>" for x in head)
+    body = f"<table><thead><tr>{titles}</tr></thead><tbody>{cells}</tbody></table>"
+    return f"<div class='scroll' tabindex='0'>{body}</div>"
+
+
+def checks_section(decision: Decision) -> str:
+    """Return the estimates that do not rely on the model."""
+    checks = decision.checks
+    if isinstance(checks, ValueChecks):
+        return f"<p>{html.escape(sentence(checks.verdict))}</p>{estimates_table(checks.rows)}"
+    return f"<p>{html.escape(sentence(checks))}</p>"
+
+
+def gain_figure(low: float, value: float, high: float) -> str:
+    """Return a drawing of the gain and its interval beside no gain."""
+    ends = low, value, high, 0.0
+    least, span = min(ends), (max(ends) - min(ends)) or 1.0
+
+    def at(x: float) -> str:
+        return f"{14 + 72 * (x - least) / span:.1f}%"
+
+    width = f"{72 * (high - low) / span:.1f}%"
+    said = f"gain {show(value)}, interval {show(low)} to {show(high)}"
+    return (
+        f"<div class='gain' role='img' aria-label='{said}'><i class='zero' style='left:{at(0.0)}'>"
+        f"</i><i class='line' style='left:{at(low)};width:{width}'></i>"
+        f"<i class='dot' style='left:{at(value)}'></i><b class='at' style='left:{at(value)}'>"
+        f"{show(value)}</b><b class='low' style='right:calc(100% - {at(low)})'>{show(low)}</b>"
+        f"<b class='high' style='left:{at(high)}'>{show(high)}</b>"
+        f"<b class='none' style='left:{at(0.0)}'>no gain</b></div>"
+    )
+
+
+def estimates_table(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> str:
+    """Return a table of estimates with a drawing of each interval; zero: with a mark at 0."""
+    known = [r for r in rows if isfinite(r["value"])]  # importance sampling may have no value
+    ends = [r[k] for r in known for k in ("low", "high")] + [0.0] * zero
+    low, span = min(ends), (max(ends) - min(ends)) or 1.0
+    head = ["", "interval", "value", "std. error", "low", "high"]
+    cells = [[r["name"], *(show(r[k]) for k in ESTIMATE)] for r in rows]
+    if "effective" in rows[0]:
+        head.append("effective episodes")
+        cells = [[*c, f"{r['effective']:.1f}"] for c, r in zip(cells, rows, strict=True)]
+    mark = f"<line x1='{-100 * low / span:.1f}' x2='{-100 * low / span:.1f}' y1='0' y2='12' "
+    mark = f"{mark}stroke='currentColor' stroke-dasharray='2 2' opacity='.6'/>" * zero
+    drawn = []
+    for r in rows:
+        if r not in known:
+            drawn.append("")
+            continue
+        left, at, right = (100 * (r[k] - low) / span for k in ("low", "value", "high"))
+        drawn.append(
+            f"<svg viewBox='-4 0 108 12' width='162' role='img'>{mark}<line x1='{left:.1f}' "
+            f"x2='{right:.1f}' y1='6' y2='6' stroke='currentColor' stroke-width='2'/>"
+            f"<circle cx='{at:.1f}' cy='6' r='3.5' fill='#d55e00'/></svg>"
+        )
+    return html_table(head, cells, drawn)

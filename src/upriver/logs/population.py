@@ -1,0 +1,360 @@
+"""Who a log is about: its individuals, where each of them starts, their covariates, and their rows.
+
+An individual is what `individual=` names (a patient, an episode), else a cluster, else a row. The
+value of a policy for a population is the weighted mean over its individuals of the value from the
+state of each one's first row, with each one's covariates. So people who are followed for longer do
+not count more, and who they are, where they start and what was done to them stay together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver.checks import Array, is_hashable
+from upriver.display import Card, add_repr
+from upriver.display.card import format_brief
+from upriver.logs.formula import mentions
+from upriver.logs.situations import find_distinct
+from upriver.logs.tables import Rows, Table, array_of, fault_number, listed, quote
+
+MOST = 6  # states or words that a line of a summary names
+
+
+class History(NamedTuple):
+    """The rows of a log, individual by individual, in the order of their steps."""
+
+    individual: Array  # (m,) the number of the individual of each row, ascending
+    place: Array  # (m,) the place of the row among those of its individual, from 0
+    state: Array  # (m,)
+    action: Array  # (m,)
+    following: Array  # (m,) the next state
+    weight: Array  # (m,) one number for each individual
+    cells: dict[str, Array]  # (m,) each: the covariates and other columns
+    labels: Sequence[Any]  # The name of each individual
+    named: dict[str, Any]
+    """What the columns of the cluster, `ended` and `propensity` are called, or what was given."""
+    broken: Array  # (m,) whether the row starts elsewhere than where the row before it goes
+    when: Array  # (m,) the step of each row, as the log has it
+    choice: Array | None = None  # (m,) the row of the choice data, or triple, of the fit
+
+
+@add_repr
+@dataclass(frozen=True, eq=False, repr=False)
+class Population:
+    """The individuals that values of policies are means over."""
+
+    what: str  #: What an individual is: the name of a column, or "row".
+    states: Sequence[Any]
+    start: Array  #: (n,) the number of the first state of each individual.
+    weight: Array  #: (n,) how often each counts.
+    covariates: Mapping[str, Array]  #: (n,) each, at the first row.
+    n_rows: Array  #: (n,) the number of rows of each.
+    last: Array | None = None  #: (n,) the number of the state after the last row.
+    ends: Array | None = None  #: (S,) whether the log never left the state.
+    paths: Mapping[str, Array] = field(default_factory=dict)
+    """(m,) covariates that change with the step; that of an individual begins at its `begin`."""
+    begin: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    notes: tuple[str, ...] = ()  #: What a reader must know besides, in sentences.
+
+    def cells(self, name: str, step: int = 0) -> Array:
+        """Return (n,) a covariate at a step; after the last row its last value stays."""
+        if name not in self.paths:
+            return self.covariates[name]
+        return self.paths[name][self.begin + np.minimum(step, self.n_rows - 1)]
+
+    def select(self, keep: Array) -> Population:
+        """Return some of the individuals."""
+        chosen = {c: x[keep] for c, x in self.covariates.items()}
+        return replace(
+            self, start=self.start[keep], weight=self.weight[keep], covariates=chosen,
+            n_rows=self.n_rows[keep], last=None if self.last is None else self.last[keep],
+            begin=self.begin[keep] if len(self.begin) else self.begin,
+        )  # fmt: skip
+
+    def having(self, values: Mapping[str, Any]) -> tuple[Population, Array]:
+        """Return the individuals that have these values at their start, and which those are.
+
+        Where nobody has them, they are all individuals, and a note says so.
+        """
+        keep = np.ones(len(self.weight), bool)
+        for name, given in values.items():
+            value = given[0] if isinstance(given, list) else given
+            if name in self.covariates and is_hashable(value):
+                keep &= self.cells(name) == value
+        if keep.any():
+            return self.select(keep), np.flatnonzero(keep)
+        said = " and ".join(f"{name} = {format_brief(x)}" for name, x in values.items())
+        note = f"Nobody has {said}: the starts are those of all {len(keep)} individuals."
+        return replace(self, notes=(*self.notes, note)), np.arange(len(keep))
+
+    def segments(self, free: Sequence[str], n_steps: int) -> tuple[list[dict[str, Any]], Array]:
+        """Return the distinct values of covariates, and (n,) those of each individual.
+
+        A covariate that changes with the step has a list of n_steps values.
+        """
+        if not free:
+            return [{}], np.zeros(len(self.weight), np.int64)
+        steps = {c: range(n_steps if c in self.paths else 1) for c in free}
+        columns = {c: [self.cells(c, h) for h in steps[c]] for c in free}
+        first, of = find_distinct([x for c in free for x in columns[c]])
+        first = np.arange(len(of)) if isinstance(first, slice) else first
+        lists = {c: [x[first].tolist() for x in columns[c]] for c in free}
+        sets = [
+            {c: [x[i] for x in lists[c]] if c in self.paths else lists[c][0][i] for c in free}
+            for i in range(len(first))
+        ]
+        try:
+            order = sorted(range(len(sets)), key=lambda i: tuple(sets[i].values()))
+        except TypeError:
+            order = list(range(len(sets)))
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        return [sets[i] for i in order], rank[of]
+
+    def starts(self) -> dict[Any, float]:
+        """Return {state: share of the individuals that start there}."""
+        share = np.bincount(self.start, self.weight) / self.weight.sum()
+        return {self.states[s]: float(share[s]) for s in np.flatnonzero(share)}
+
+    def table(self) -> list[tuple[str, str]]:
+        """Return who they are as (what, numbers), the rows of a first table."""
+        n, total = len(self.weight), float(self.weight.sum())
+        rows = [("individuals", f"{total:,.6g}, each a {self.what}")]
+        rows += [("first state", name_shares(self.starts().items()))]
+        if self.what != "row":
+            low, middle, high = np.quantile(self.n_rows, [0.0, 0.5, 1.0])
+            rows += [("rows of an individual", f"median {middle:g}, from {low:g} to {high:g}")]
+        if self.last is not None and self.ends is not None:
+            ended = np.bincount(self.last, self.weight, len(self.states)) * self.ends / total
+            known = [(self.states[s], ended[s]) for s in np.flatnonzero(ended)]
+            rows += [("ended in a state without return", name_shares(known) if known else "none")]
+        for name in self.covariates:
+            cells = self.cells(name)
+            if cells.dtype.kind in "iuf" and len(np.unique(cells)) > 2:
+                mean = float(self.weight @ cells) / total
+                spread = float(np.sqrt(self.weight @ (cells - mean) ** 2 / total))
+                words = f"mean {mean:.3g}, sd {spread:.3g}, from {cells.min():g} to {cells.max():g}"
+            else:
+                first, of = find_distinct([cells])
+                share = np.bincount(of, self.weight) / total
+                words = name_shares(zip(cells[first].tolist(), share, strict=True))
+            changes = "; changes with the step" if name in self.paths else ""
+            rows.append((name, f"{words}{changes}" if n else "none"))
+        return rows
+
+    def card(self) -> Card:
+        return Card(dict(self.table()), more="summary()", brief=f"{len(self.weight)} individuals")
+
+    def summary(self) -> str:
+        """Return who the individuals are, as text."""
+        lines = [f"{what}: {words}" for what, words in self.table()]
+        return "\n".join([*lines, *self.notes])
+
+
+def name_shares(shares: Any) -> str:
+    """Return "ill 60%, well 40%" of (name, share), the largest first."""
+    order = sorted(shares, key=lambda x: -x[1])
+    named = [f"{name} {100 * share:.3g}%" for name, share in order[:MOST]]
+    more = f" and {len(order) - MOST} more" if len(order) > MOST else ""
+    return ", ".join(named) + more
+
+
+def read_history(
+    table: Table, numbers: Any, columns: Sequence[str], individual: str, step: str | None,
+    covariates: Sequence[str], weights: Any, sums: Sequence[str], missing: str,
+    named: dict[str, Any],
+) -> History:  # fmt: skip
+    """Read the rows of individuals; numbers: a function from rows to numbers of s, a and s'.
+
+    sums: columns of rewards. named: see `History`; those that are text are columns.
+    """
+    table.open_columns([individual, *([weights] if isinstance(weights, str) else [])])
+    change = table.find_change(weights, individual) if isinstance(weights, str) else None
+    if change is not None:
+        label, low, high = change
+        raise ValueError(f"column {weights!r} holds {low} and {high} for {individual} {label!r}; "
+                         "all rows of an individual must have one weight")  # fmt: skip
+    texts = [x for x in named.values() if isinstance(x, str)]
+    formulas = [mentions(x) for x in texts if x not in table.names and x == named["propensity"]]
+    more = [c for c in table.names if c in texts or any(uses(c) for uses in formulas)]
+    more = [c for c in more if c not in columns]
+    others = list(dict.fromkeys([*covariates, *sums, *more]))
+    keys = list(dict.fromkeys([*columns, individual, *([] if step is None else [step]), *others]))
+    numeric = [*sums, *(c for c in table.names if c == named.get("propensity"))]
+    rows = table.read(keys, weights, numeric, missing, group=False)
+    numbered = numbers(rows)
+    order, place, broken, when = order_rows(rows, numbered, individual, step)
+    if not len(order):
+        raise ValueError(f"the first row of every {individual} of {table.title} has a gap; fill "
+                         "them in")  # fmt: skip
+    of, labels = rows.codes(individual)
+    kept, of = np.unique(of[order], return_inverse=True)
+    s, a, s2 = (x[order] for x in numbered)
+    cells = {c: rows.values(c)[order] for c in others}
+    weight = rows.weight[order]
+    names = [labels[i] for i in kept]
+    return History(of, place, s, a, s2, weight, cells, names, named, broken, when)
+
+
+def order_rows(
+    rows: Rows, numbered: Sequence[Array], individual: str, step: str | None
+) -> tuple[Array, Array, Array, Array]:
+    """Return the rows to use, by individual and step, the place of each, whether each starts
+    elsewhere than where the row before it goes, and its step.
+
+    Where rows with gaps were left out, an individual is followed up to the first of them, as if it
+    had been censored there. Unless a step is named, rows are in their order in the table.
+    """
+    (of, labels), title = rows.codes(individual), rows.table.title
+    if step is None and rows.dropped:
+        raise ValueError(f"rows of {title} with gaps were left out, so their order does not say "
+                         "when they were; name the column of the step, step=")  # fmt: skip
+    steps = np.arange(len(of)) if step is None else rows.values(step)
+    if steps.dtype.kind == "O":
+        raise ValueError(f"column {step!r} of {title} holds words; it must hold numbers or dates, "
+                         f"which say in which order the rows of {individual!r} follow")  # fmt: skip
+    order = np.lexsort((steps, of))
+    (s, _, s2), of, steps = (x[order] for x in numbered), of[order], steps[order]
+    place = np.arange(len(of)) - np.searchsorted(of, of)
+    later = np.flatnonzero(place > 0)
+    twice = later[steps[later] == steps[later - 1]]
+    if len(twice):
+        i = twice[0]
+        raise ValueError(f"{individual} {labels[of[i]]!r} of {title} has more than one row of step "
+                         f"{steps[i]}; every row must have a step of its own")  # fmt: skip
+    last = np.full(len(labels), len(of))  # the place at which each individual is cut
+    unplaced = False
+    if step is not None and rows.dropped:
+        earlier, unplaced = count_earlier(rows.table, individual, step, labels, of, steps)
+        lost = earlier != place
+        np.minimum.at(last, of[lost], place[lost])
+    broken = (place > 0) & (s != np.roll(s2, 1))
+    if unplaced:  # a row without a step may belong between them
+        np.minimum.at(last, of[broken], place[broken])
+    keep = place < last[of]
+    return order[keep], place[keep], broken[keep], steps[keep]
+
+
+def count_earlier(
+    table: Table, individual: str, step: str, labels: Sequence[Any], of: Array, steps: Array
+) -> tuple[Array, bool]:
+    """Return (m,) how many rows of its individual come before each row, those with gaps included.
+
+    The second result says whether there are rows without an individual or a step.
+    """
+    every = table.read([individual, step], missing="drop", group=False)
+    index, names = every.codes(individual)
+    levels, at = np.unique(every.values(step), return_inverse=True)
+    key, number = np.sort(index * len(levels) + at), {x: i for i, x in enumerate(names)}
+    first = np.array([number[x] for x in labels])[of] * len(levels)
+    mine = first + np.searchsorted(levels, steps)
+    return np.searchsorted(key, mine) - np.searchsorted(key, first), bool(every.dropped)
+
+
+def population_of(
+    history: History, what: str, states: Sequence[Any], covariates: Sequence[str]
+) -> Population:
+    """Return the population of the individuals of a history."""
+    begin = np.flatnonzero(history.place == 0)
+    n_rows = np.diff(np.append(begin, len(history.place)))
+    cells = {c: history.cells[c] for c in covariates}
+    last = history.following[begin + n_rows - 1]
+    paths = {c: x for c, x in cells.items() if (x != np.repeat(x[begin], n_rows)).any()}
+    notes = []
+    if paths:
+        notes.append(f"{listed(paths)} changes with the step; after the last row of an individual "
+                     "its last value stays.")  # fmt: skip
+    return Population(
+        what, states, history.state[begin], history.weight[begin],
+        {c: x[begin] for c, x in cells.items()}, n_rows, last, never_left(states, history.state),
+        paths, begin, tuple(notes),
+    )  # fmt: skip
+
+
+def never_left(states: Sequence[Any], state: Array) -> Array:
+    """Return (S,) whether no row of the log starts in the state."""
+    return np.bincount(state, minlength=len(states)) == 0
+
+
+def population_of_rows(
+    states: Sequence[Any], state: Array, weight: Array, covariates: Mapping[str, Array]
+) -> Population:
+    """Return the population in which each row is an individual; equal rows are one of weight."""
+    some = weight > 0
+    cells = {c: x[some] for c, x in covariates.items()}
+    return Population(
+        "row", states, state[some], weight[some], cells, np.ones(int(some.sum()), np.int64)
+    )
+
+
+def population_of_clusters(
+    table: Table, cluster: str, states: Sequence[Any], columns: Sequence[str],
+    covariates: Sequence[str], weights: Any,
+) -> Population | str:  # fmt: skip
+    """Return the population in which each cluster is an individual, or why there is none.
+
+    The database finds their first rows, so that large logs need not be read.
+    """
+    state, _, following = columns
+    every = [cluster, state, following, *covariates]
+    types = table.open_columns([*every, *([weights] if isinstance(weights, str) else [])])
+    times = quote(weights) if isinstance(weights, str) else "1"
+    firsts = [f"arg_min({quote(c)}, n) AS {quote(c)}" for c in (state, *covariates)]
+    changes = [f"min({quote(c)}) < max({quote(c)})" for c in covariates]
+    found = table.connection.sql(
+        f"SELECT {quote(cluster)}, {', '.join(firsts)}, count(*), min({times}), max({times}), "
+        f"arg_max({quote(following)}, n), {', '.join(['true', *changes])} FROM "
+        f"(SELECT *, row_number() OVER () AS n FROM source) WHERE "
+        f"{fault_number(every, types, [], None, [])} = 0 AND {times} > 0 GROUP BY 1 ORDER BY 1"
+    ).to_arrow_table()
+    cells = dict(zip(every[:2] + list(covariates), found.columns, strict=False))
+    k = len(cells)
+    n_rows, low, high = (found.column(k + i).to_numpy() for i in range(3))
+    if (low != high).any():
+        i = int(np.argmax(low != high))
+        return (
+            f"column {weights!r} holds {low[i]:g} and {high[i]:g} for {cluster} "
+            f"{cells[cluster][i].as_py()!r}, so a {cluster} is not one individual; name the "
+            "column of the individual, individual=, or give start= and all covariates"
+        )
+    rows = Rows(table, {**cells, following: found.column(k + 3)}, n_rows, {}, {}, len(n_rows), {})
+    notes = []
+    for j, name in enumerate(covariates):
+        n = int(np.asarray(found.column(k + 5 + j).to_numpy(zero_copy_only=False)).sum())
+        if n:
+            notes.append(
+                f"{name} changes within {n} of {len(n_rows)}; that of the first row "
+                f"counts. With individual={cluster!r} it is followed by step."
+            )
+    chain = rows.numbers(state, states, "state"), rows.numbers(following, states, "next state")
+    return Population(
+        cluster, states, chain[0], low.astype(float), {c: rows.values(c) for c in covariates},
+        n_rows, chain[1], None, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def read_population(
+    frame: Any, states: Sequence[Any], state: str, covariates: Sequence[str], weights: Any,
+    fixed: Sequence[str], start: Any,
+) -> Population:  # fmt: skip
+    """Return the population of a table of individuals, one row for each.
+
+    It has the column of the state, unless a start is given, and the covariates that are not fixed.
+    """
+    table = Table(frame, "population")
+    needed = [c for c in covariates if c not in fixed or c in table.names]
+    weights = weights if isinstance(weights, str) and weights in table.names else None
+    keys = [*([] if start is not None and state not in table.names else [state]), *needed]
+    if not keys:
+        raise ValueError("population needs the column of the state, or covariates without a value")
+    rows = table.read(keys, weights, group=False)
+    n = len(rows.weight)
+    first = rows.numbers(state, states, "state") if state in keys else np.zeros(n, np.int64)
+    cells = {c: array_of(rows.values(c).tolist()) for c in needed}
+    return Population(
+        "row of the population", states, first, rows.weight, cells, np.ones(n, np.int64)
+    )

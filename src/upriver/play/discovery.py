@@ -1,0 +1,316 @@
+"""Learning an environment of which nothing is declared: states, successors and rewards are found.
+
+The possible next states of a pair (s, a) are those that were seen there; s changed by every change
+that the action has made anywhere, where that is a known state; and one more, NEW, for whatever was
+not seen yet. NEW is an outcome like others: the model estimates, with shared features, how likely
+it is, from the number of outcomes that were a surprise and were seen only once (as Good and Turing
+did), and the optimism of the agent adds the doubt. Arriving in NEW pays the largest reward once,
+and is worth what the best known state is worth from there on, at least nothing at all, since an
+end may be the best that can happen.
+
+An observation is the name of a state. One with which episodes end is a state of its own that
+nobody leaves, or "end" where episodes may also go on with that observation. The task, its features
+and the agent are made again when something new was found, at growing intervals.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from copy import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from upriver.agents import rewards
+from upriver.agents.base import State
+from upriver.agents.ucrl_mnl_se import UCRLMNLSE
+from upriver.checks import Array
+from upriver.features import automatic
+from upriver.features.automatic import list_variables
+from upriver.mdp import Task
+from upriver.mdp.declaring import read_unknown, takes_next_state
+from upriver.mdp.validation import support_of_triples
+from upriver.mnl import model as mnl
+from upriver.planning import draw_tie_seed
+from upriver.planning.optimism import tilted
+from upriver.play.greedy import NEW, greedy_plan
+
+END = "end"
+MAX_STATES = 10**6
+MAX_CHANGES = 20
+"""The most frequent changes of an action that are thought possible in other states."""
+GROWTH = 1.1
+"""The task is made again at the earliest when the number of episodes has grown by this factor."""
+
+
+class Declared(NamedTuple):
+    """What the user has declared of an environment; None is to be found."""
+
+    successors: Callable[[Any, Any], Any] | None = None
+    reward: Callable[..., Any] | None = None
+    features: Callable[[Task], Any] | None = None
+    states: Sequence[Hashable] | None = None
+    reward_range: tuple[float, float] | None = None
+
+
+class Discovery:
+    """All that was found of an environment, and the agent that learns from it."""
+
+    def __init__(
+        self, actions: Sequence[Any], horizon: int, discount: float | None,
+        declared: Declared,
+    ) -> None:  # fmt: skip
+        self.actions, self.discount, self.length = list(actions), discount, horizon
+        self.declared = declared
+        self.nodes: list[tuple[Any, bool]] = []
+        """The name of each state and whether episodes end there, in the order of discovery."""
+        self.numbers: dict[tuple[Any, bool], int] = {}
+        self.memory: dict[tuple[int, int, int], list[float]] = {}
+        """(s, a, s') by number of node: visits, sum and sum of squares of the rewards in the user's
+        units, and whether the first visit was a surprise."""
+        self.unseen: set[int] = set()
+        """States that were declared and not seen yet."""
+        self.masks: dict[int, Any] = {}
+        """The actions that a state has, where the environment says so."""
+        self.least, self.most = np.inf, -np.inf
+        """The rewards seen."""
+        self.episodes, self.next_rebuild, self.next_rate, self.rate = 0, 0, 0, 0.0
+        self.found_something, self.place, self.rows = False, [], {}
+        for name in declared.states or ():
+            self.node(name, seen=False)
+
+    def fork(self) -> Discovery:
+        """Return a copy that can go on by itself."""
+        other = copy(self)
+        other.memory = {key: list(seen) for key, seen in self.memory.items()}
+        for name in ("nodes", "numbers", "masks", "unseen", "sums", "surprises"):
+            setattr(other, name, copy(getattr(self, name)))
+        model = mnl.Model(*map(copy, self.state.model))
+        other.state = self.state._replace(model=model)
+        return other
+
+    # -- what was seen ----------------------------------------------------------------------------
+
+    def node(self, name: Any, ended: bool = False, seen: bool = True) -> int:
+        """Return the number of a state, which may be a new one.
+
+        A state that was declared, and not `seen` yet, may turn out to be one where episodes end.
+        """
+        number = self.numbers.get((name, ended))
+        if number is None and not seen:
+            number = self.numbers.get((name, True))
+        if number is None and ended and self.numbers.get((name, False)) in self.unseen:
+            number = self.numbers[name, True] = self.numbers.pop((name, False))
+            self.nodes[number] = name, True
+            self.found_something = True
+        if number is None:
+            if len(self.nodes) >= MAX_STATES:
+                raise ValueError(
+                    f"more than {MAX_STATES:,} states were seen; let `state_of` map observations "
+                    "to fewer states"
+                )
+            number = self.numbers[name, ended] = len(self.nodes)
+            self.nodes.append((name, ended))
+            self.found_something = True
+            if not seen:
+                self.unseen.add(number)
+        if seen:
+            self.unseen.discard(number)
+        return number
+
+    def see(self, s: int, a: int, s2: int, reward: float) -> None:
+        """Remember a step."""
+        seen = self.memory.get((s, a, s2))
+        row, new = self.row(s, a, s2), self.row(s, a, -1)
+        if seen is None:
+            seen = self.memory[s, a, s2] = [0.0, 0.0, 0.0, float(row is None)]
+            self.found_something |= row is None
+        for i, x in enumerate((1.0, reward, reward * reward)):
+            seen[i] += x
+            if row is not None:
+                self.sums[i, row] += x
+        self.least, self.most = min(self.least, reward), max(self.most, reward)
+        if new is not None and seen[3] and seen[0] <= 2.0:
+            self.surprises[new] += 1.0 if seen[0] == 1.0 else -1.0
+
+    def row(self, s: int, a: int, s2: int) -> int | None:
+        """Return the row of a triple in the task, None where it is not there; -1 stands for NEW."""
+        if max(s, s2) >= len(self.place):
+            return None
+        s, s2 = self.place[s], self.task.n_states - 1 if s2 < 0 else self.place[s2]
+        return self.rows.get((s * len(self.actions) + a) * self.task.n_states + s2)
+
+    # -- the task ---------------------------------------------------------------------------------
+
+    def reward_range(self) -> tuple[float, float]:
+        """Return bounds of rewards: as declared, else those seen and 0, and 1 unless rewards are
+        costs."""
+        if self.declared.reward_range is not None:
+            return self.declared.reward_range
+        low, high = min(self.least, 0.0), max(self.most, 0.0)
+        return low, high if high == 0.0 and low < 0.0 else max(high, 1.0)
+
+    def is_out_of_date(self) -> bool:
+        """Return whether the task is to be made again."""
+        is_due = self.found_something and self.episodes >= self.next_rebuild
+        return is_due or self.reward_range() != self.bounds
+
+    def rebuild(self, spread: float = 0.0) -> None:
+        """Make the task, its features and the agent of all that was found."""
+        n_actions, declared = len(self.actions), self.declared
+        triples = self.list_declared() if declared.successors else self.list_possible()
+        names, place = self.name_states()
+        closed = [i for i, (_, ended) in enumerate(self.nodes) if ended]
+        size = len(names)
+        final = np.unique([*(place[i] for i in closed), size - 1])
+        s, a, s2 = np.array(list(triples), np.int64).reshape(-1, 3).T
+        pair, following = place[s] * n_actions + a, np.append(place, size - 1)[s2]
+        stay = np.repeat(final, n_actions)
+        pair = np.append(pair, stay * n_actions + np.tile(np.arange(n_actions), len(final)))
+        keys = np.unique(pair * size + np.append(following, stay))
+        pair, following = np.divmod(keys, size)
+        support = support_of_triples(pair, following, size * n_actions)
+        self.bounds, self.place = self.reward_range(), place.tolist()
+        known = np.full(len(keys), np.nan)
+        known[np.isin(pair // n_actions, final)] = 0.0
+        if declared.reward is not None:
+            self.fill_rewards(known, pair, following, names)
+        low, high = self.bounds
+        bounds = min(low, np.nanmin(known)), max(high, np.nanmax(known))
+        known[(following == size - 1) & (pair // n_actions != size - 1)] = bounds[1]
+        steps = self.length if self.discount is None else 1
+        self.task = Task(
+            size, n_actions, steps, *support, states=names, actions=self.actions,
+            support="discovered", reward_range=bounds, partial_reward=known, discount=self.discount,
+        )  # fmt: skip
+        features = automatic if declared.features is None else declared.features
+        self.agent = UCRLMNLSE(self.task, features(self.task))
+        self.align()
+        model = self.agent.start()
+        if spread and self.agent.learns_spread:
+            model = model._replace(spread=spread)
+        self.state = State(self.episodes + 1, model, self.reward_sums())
+        self.found_something = False
+        self.next_rebuild = max(self.episodes + 1, int(GROWTH * self.episodes))
+
+    def name_states(self) -> tuple[list[Any], Array]:
+        """Return the names of the task's states, NEW last, and (nodes,) the state of each node."""
+        names: list[Any] = []
+        place = np.empty(len(self.nodes), np.int64)
+        for i, (name, ended) in enumerate(self.nodes):
+            if ended and (name, False) in self.numbers:
+                place[i] = -1
+            else:
+                place[i] = len(names)
+                names.append(name)
+        if (place < 0).any():
+            place[place < 0] = len(names)
+            names.append(END)
+        return [*names, NEW], place
+
+    def list_declared(self) -> set[tuple[int, int, int]]:
+        """Return the triples that the declared successors allow from the states known so far."""
+        successors: Any = self.declared.successors
+        found, done = set(self.memory), 0
+        while done < len(self.nodes):
+            name, ended = self.nodes[done]
+            for a in [] if ended else self.actions_of(done):
+                found |= {
+                    (done, a, self.node(x, seen=False)) for x in successors(name, self.actions[a])
+                }
+            done += 1
+        return found
+
+    def list_possible(self) -> set[tuple[int, int, int]]:
+        """Return the triples that may be possible: seen, by a change seen elsewhere, and NEW."""
+        vectors: list[Any] = [self.vector(name) for name, _ in self.nodes]
+        at = {v: i for i, v in enumerate(vectors) if v is not None}
+        changes: list[Counter[Any]] = [Counter() for _ in self.actions]
+        for s, a, s2 in self.memory:
+            v, w = vectors[s], vectors[s2]
+            if v is not None and w is not None and len(v) == len(w):
+                changes[a][tuple(y - x for x, y in zip(v, w, strict=True))] += 1
+        common = [[c for c, _ in counter.most_common(MAX_CHANGES)] for counter in changes]
+        found = set(self.memory)
+        for s, (_, ended) in enumerate(self.nodes):
+            for a in [] if ended else self.actions_of(s):
+                found.add((s, a, -1))
+                for change in common[a] if vectors[s] is not None else ():
+                    if len(change) == len(vectors[s]):
+                        s2 = at.get(tuple(x + y for x, y in zip(vectors[s], change, strict=True)))
+                        if s2 is not None:
+                            found.add((s, a, s2))
+        return found
+
+    def vector(self, name: Any) -> tuple[float, ...] | None:
+        """Return the variables of a state as numbers, or None where they are no numbers."""
+        parts = list_variables(name)
+        if parts is None or not all(isinstance(x, int | float | np.number) for _, x in parts):
+            return None
+        return tuple(float(x) for _, x in parts)
+
+    def actions_of(self, s: int) -> Any:
+        return self.masks.get(s, range(len(self.actions)))
+
+    def fill_rewards(self, known: Array, pair: Array, following: Array, names: list[Any]) -> None:
+        """Write the declared rewards into known (n,), but for NEW."""
+        declared: Any = self.declared.reward
+        reward, three = read_unknown("reward", declared), takes_next_state(declared)
+        for i in np.flatnonzero(np.isnan(known) & (following < len(names) - 1)):
+            s, a = divmod(int(pair[i]), len(self.actions))
+            s2 = [names[following[i]]] if three else []
+            known[i] = reward(names[s], self.actions[a], *s2)
+
+    def align(self) -> None:
+        """Lay what was seen out in the rows of the task."""
+        n = self.task.n_triples
+        self.rows = {key: row for row, key in enumerate(self.task.triple_keys.tolist())}
+        self.sums, self.surprises = np.zeros((3, n)), np.zeros(n)
+        for (s, a, s2), seen in self.memory.items():
+            row: Any = self.row(s, a, s2)
+            self.sums[:, row] += seen[:3]  # several nodes may be the one end
+            new = self.row(s, a, -1)
+            if new is not None and seen[3] and seen[0] == 1.0:
+                self.surprises[new] += 1.0
+
+    # -- the agent --------------------------------------------------------------------------------
+
+    def learn(self) -> None:
+        """Fit the model to all that was seen; make the task again where it is out of date."""
+        self.episodes += 1
+        k = self.episodes
+        if self.is_out_of_date():
+            self.rebuild(self.state.model.spread)
+        agent = self.agent
+        weights = agent.choose_weights(self.state.model.spread)
+        model = mnl.refit(agent.model_features, self.state.model, self.counts(), weights)
+        model = agent.adapt_spread(model, k, k + 1)
+        self.state = State(k + 1, model, self.reward_sums())
+        if k >= self.next_rate:
+            self.rate, self.next_rate = self.best_rate(), max(k + 1, int(GROWTH * k))
+
+    def counts(self) -> Array:
+        return (self.sums[0] + self.surprises)[None]
+
+    def reward_sums(self) -> rewards.RewardSums:
+        """Return the sums of rewards on the unit scale."""
+        visits, total, squares = self.sums
+        low, unit = self.task.units.low, self.task.units.unit
+        scaled = (total - low * visits) / unit
+        squares = (squares - 2.0 * low * total + low**2 * visits) / unit**2
+        return rewards.RewardSums(scaled, visits, np.maximum(squares, 0.0))
+
+    def plan(self, rng: np.random.Generator) -> Any:
+        """Return the optimistic plan."""
+        task, state, agent = self.task, self.state, self.agent
+        extra = rewards.triple_upper_bound(task, state.rewards, agent.own_errors)
+        extra[0, task.indptr[-1 - task.n_actions] :] = self.rate
+        reward, start = np.zeros((1, len(task.sizes))), agent.model_features.product_start
+        return tilted(task, state.model, reward, start, draw_tie_seed(rng), extra)
+
+    def best_rate(self) -> float:
+        """Return what NEW pays in each step: as much as the best known state, or nothing at all."""
+        best = greedy_plan(self.agent, self.state).v[0, :-1].max(initial=0.0)
+        nothing = float(self.task.units.to_unit_scale(np.zeros(1))[0])
+        return max(best / self.task.units.max_value, nothing)

@@ -1,0 +1,74 @@
+"""What was learned, without optimism: the greedy plan of an estimate, and its fitted model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from upriver.agents import rewards
+from upriver.agents.counts import CountLearner, frequencies
+from upriver.checks import Array
+from upriver.features import pooled, unpooled
+from upriver.mnl.fit import fit_mnl
+from upriver.mnl.fitted import FittedMNL
+from upriver.planning import Plan, backward_induction, clip_nothing
+
+NEW = "new"
+"""The name of the state that stands for all that was not seen yet, the last of its task."""
+
+
+def estimated_probabilities(agent: Any, state: Any) -> Array:
+    """Return the transition probabilities (1 | H, n) that an agent has learned."""
+    model = getattr(state, "model", None)
+    if hasattr(model, "prob"):
+        return model.prob
+    counts = getattr(model, "counts", model)
+    if isinstance(agent, CountLearner) and isinstance(counts, np.ndarray):
+        found = [frequencies(agent.task, x)[0] for x in counts]
+        return np.array(found)
+    raise ValueError(f"{type(agent).__name__} estimates no transition probabilities")
+
+
+def greedy_plan(agent: Any, state: Any) -> Plan:
+    """Return the best plan for an agent's estimates, without bonus and without randomness.
+
+    An action that was never tried is taken to pay the least where rewards are unknown.
+    """
+    task, prob = agent.task, estimated_probabilities(agent, state)
+    if task.support == "discovered":
+        prob = without_new(task, prob)
+    reward = task.reward_rows if task.reward is not None else None
+    if reward is None:
+        reward = task.by_pair(prob * rewards.mean_rewards(task, state.rewards))
+    bonus, scale = np.zeros((1, len(task.sizes))), np.zeros(task.horizon)
+    return backward_induction(
+        task, np.ascontiguousarray(prob), reward, bonus, scale, clip_nothing(task), np.uint64(0)
+    )
+
+
+def without_new(task: Any, prob: Array) -> Array:
+    """Return probabilities without those of NEW, where a pair has led anywhere else."""
+    kept = np.where(task.successors == task.n_states - 1, 0.0, prob)
+    total = np.repeat(task.by_pair(kept), task.sizes, axis=1)
+    return np.where(total > 1e-12, kept / np.maximum(total, 1e-300), prob)
+
+
+def fitted_model(agent: Any, state: Any) -> FittedMNL:
+    """Return the MNL model of an agent's counts, with standard errors and a summary."""
+    counts = getattr(getattr(state, "model", None), "counts", None)
+    features = getattr(agent, "features", None)
+    if counts is None or features is None:
+        raise ValueError(f"{type(agent).__name__} keeps no counts for an MNL model of features")
+    if features.spread:
+        features = pooled(unpooled(features), state.model.spread)
+    lam = agent.regularization if isinstance(agent.regularization, float) else 1.0
+    return fit_mnl(features, counts.sum(axis=0), lam)
+
+
+def learner_of(run: Any) -> Any:
+    """Return the agent of a run, which its checkpoint holds unless it was read from a file."""
+    fingerprint = getattr(run.checkpoint, "fingerprint", None)
+    if not isinstance(fingerprint, tuple):
+        raise ValueError("the agent of this run is unknown; its checkpoint was read from a file")
+    return fingerprint[0]

@@ -1,0 +1,69 @@
+"""Errors by cluster where clusters are few, or where one determines a coefficient alone."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import upriver as up
+
+from .test_by_hand import clustered_model
+
+
+class TestWaldOfFewClusters:
+    def test_one_coefficient_has_the_p_value_of_its_t_ratio(self):
+        model = clustered_model(6)
+        name = model.coefficient_names[0]
+        assert model.wald(name).p_value == pytest.approx(float(model.pvalues.iloc[0]), rel=1e-9)
+
+    def test_several_coefficients_are_those_of_hotelling(self):
+        """(G - k) / (k (G - 1)) times the statistic is F with k and G - k degrees."""
+        from scipy import stats
+
+        rng = np.random.default_rng(3)
+        n = 240
+        frame = {"state": np.zeros(n, int), "action": rng.integers(0, 2, n),
+                 "next_state": rng.integers(0, 3, n), "who": np.arange(n) % 8}  # fmt: skip
+        model = up.fit_transitions("C(next_state)", frame, cluster="who")
+        test = model.wald("C(next_state)")
+        scaled = test.statistic * (8 - 2) / (2 * (8 - 1))
+        assert test.p_value == pytest.approx(stats.f.sf(scaled, 2, 6))
+        classical = model.with_errors("classical").wald("C(next_state)")
+        assert classical.p_value == pytest.approx(stats.chi2.sf(classical.statistic, 2))
+        few = up.fit_transitions("C(next_state)", {**frame, "who": np.arange(n) % 2}, cluster="who")
+        with pytest.raises(ValueError, match=r"2 clusters.*more than 2"):
+            few.wald("C(next_state)")
+
+
+class TestWhatOneClusterDetermines:
+    """An error of 0 would say that the estimate of one cluster is exact."""
+
+    frame = pd.DataFrame([
+        {"state": s, "action": "go", "next_state": t, "who": who, "cost": cost}
+        for s, t, who, cost in [
+            *(("a", "b", w, 5.0 + w) for w in (0, 0, 1, 2, 3, 4)),
+            *(("a", "c", w, 6.0 - w) for w in (0, 1, 2, 5, 5, 5)),
+            *zip("bbbbbb", "ccaaac", [2] * 6, (6.0, 7.0, 6.5, 7.0, 7.0, 6.25), strict=True),
+            *(("c", "a", w, 1.0) for w in range(3)), *(("c", "b", w, 2.0 * w) for w in range(6)),
+        ]
+    ])  # fmt: skip
+
+    @pytest.mark.parametrize("times", [1, 30])
+    def test_coefficients(self, times):
+        parts = [self.frame.assign(who=self.frame.who + 6 * i) for i in range(times)]
+        # only the first copy has rows of b, which one cluster determines
+        log = pd.concat([parts[0], *(x[x.state != "b"] for x in parts[1:])])
+        model = up.fit_transitions("C(state):C(next_state)", log, cluster="who")
+        error = dict(zip(model.coefficient_names, model.fitted.standard_errors, strict=True))
+        classical = model.with_errors("classical").fitted.standard_errors
+        assert (model.fitted.standard_errors > 0.3 * classical).all(), error
+        assert np.isfinite(model.pvalues).all()
+
+    def test_means_of_rewards(self):
+        model = up.fit_transitions(
+            "C(state):C(next_state)", self.frame, cluster="who", reward="cost", horizon=1
+        )
+        value = up.policy_value(model, "go", start="b")
+        assert value.value == pytest.approx(6.625)
+        # the spread of cluster means of other pairs: 5 + w and 6 - w cancel in a, not in c
+        assert 0.2 < value.standard_error < 5.0
+        assert value.low < 6.3 and value.high > 6.95
