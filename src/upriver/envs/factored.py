@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from upriver.checks import Array, as_float, check_kinds, finite_number
+from upriver.checks import Array, as_float, check_kinds, finite_number, format_value
 from upriver.mdp import FactoredMDP
 from upriver.mdp.factored import as_whole
 
@@ -21,9 +21,11 @@ DOWN, REBOOTED = 0, 1
 of those that run."""
 
 
-def log_odds(probability: Any) -> Array:
+def log_odds(probability: Any, name: str = "probability") -> Array:
     """Return (K, 2) log-odds of the values 0 and 1, the latter with these probabilities (K,)."""
-    p = np.asarray(probability, float)
+    p = as_float(name, probability)
+    if not ((p >= 0.0) & (p <= 1.0)).all():
+        raise ValueError(f"{name} is {format_value(probability)}; it must lie between 0 and 1")
     with np.errstate(divide="ignore"):
         return np.stack([np.log1p(-p), np.log(p)], axis=1)
 
@@ -94,11 +96,12 @@ def sysadmin(
     n = len(sources)
     penalty = finite_number("penalty", penalty, -np.inf)
     kind, reward, states = sysadmin_functions(sources, penalty)
+    log_odds(reboot_probability, "reboot_probability")
     chances = [reboot_probability, 1.0] + [0.45 + 0.5 * (1 + r) / (1 + d) for d, r in states]
     return FactoredMDP(
         np.ones(n), 2, ["nothing", *range(n)], kind, len(chances), reward, horizon,
         log_odds(chances), name=f"sysadmin-{n}",
-        names=["down"] + [f"{r} of {d} run" for d, r in states],
+        names=["down"][: 0 < reboot_probability < 1] + [f"{r} of {d} run" for d, r in states],
     )  # fmt: skip
 
 
@@ -148,6 +151,7 @@ def game_of_life(
     )
     numbers = tuple(level.ravel().tolist())
     kind, reward = game_of_life_functions(*cells.shape, numbers, float(cost))
+    log_odds(flips, "noise")
     chances = np.stack([flips, 1.0 - flips], axis=1).ravel()
     return FactoredMDP(
         cells.ravel(), 2, ["nothing", *range(cells.size)], kind, len(chances), reward, horizon,
