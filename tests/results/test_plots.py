@@ -1,6 +1,7 @@
 """Figures: the right numbers are drawn, the same agent looks the same, fonts are embedded."""
 
 import csv
+import itertools
 import re
 import zlib
 
@@ -10,7 +11,6 @@ import pytest
 from upriver.display.figures import RC
 from upriver.results import plots, tables
 from upriver.results.styles import KNOWN, Style, assign_styles
-import itertools
 
 X = np.arange(1, 31)
 
