@@ -363,6 +363,7 @@ def test_covariates_make_a_decision_problem_for_each_of_their_values():
 def test_joint_and_two_step_estimates_and_their_errors(log, transitions):
     """The joint likelihood is at its maximum, and its covariance that of a numerical Hessian."""
     settings = {"states": bus_table(), "cluster": "bus"}
+    transitions = transitions.with_errors("classical")
     two = up.fit_rewards(FORMULA, log, transitions, 0.95, **settings)
     joint = up.fit_rewards(FORMULA, log, transitions, 0.95, joint=True, **settings)
     assert joint.llf > two.llf + transitions.llf
@@ -441,6 +442,18 @@ def test_sandwiches_are_those_of_sums_over_rows_and_clusters(log, transitions):
         alone = two.with_errors(kind, transitions=False)
         wanted = bread @ rows[:, :2].T @ rows[:, :2] @ bread.T
         np.testing.assert_allclose(alone.cov_params(), wanted, rtol=1e-6)
+
+
+def test_clusters_of_the_transitions_stay_where_choices_have_none(log, transitions):
+    """Their sandwich, with C / (C - 1), in place of the information."""
+    model = up.fit_rewards(FORMULA, log, transitions, 0.95, states=bus_table())
+    sums = transitions.log.cluster_scores(transitions.theta)
+    bread = np.linalg.inv(transitions.fitted.information)
+    wanted = bread @ (sums.T @ sums * 30 / 29) @ bread
+    np.testing.assert_allclose(model.covariance[2:, 2:], wanted, rtol=1e-6)
+    plain = transitions.with_errors("classical")
+    model = up.fit_rewards(FORMULA, log, plain, 0.95, states=bus_table())
+    np.testing.assert_allclose(model.covariance[2:, 2:], bread, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

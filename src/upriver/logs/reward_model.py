@@ -176,7 +176,8 @@ def fit_rewards(
         The columns of the state, the action, and the step.
     cluster
         The column of the individual: standard errors are then those of the sandwich by cluster.
-        Where the transitions have the same clusters, both errors are taken together.
+        Where the transitions have the same clusters, both errors are taken together; without
+        clusters here the transitions keep the errors by cluster that they were fitted with.
     weights, missing
         As in `fit_transitions`.
     joint
@@ -628,6 +629,10 @@ def estimate_covariance(
             at = [number.setdefault(x, len(number)) for x in model.log.clusters]
             sums = np.vstack([sums, np.zeros((len(number) - len(sums), k))])
             sums[at, m:] += model.log.cluster_scores(model.theta)
+        elif kind == "classical" and model.fitted.errors == "cluster":
+            sums_of_moves = model.log.cluster_scores(model.theta)
+            n = len(sums_of_moves)
+            middle[m:, m:] += sums_of_moves.T @ sums_of_moves * (n / (n - 1.0))
         elif kind == "classical" or model.fitted.scatter is None:
             middle[m:, m:] += information
         else:
