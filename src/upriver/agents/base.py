@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from upriver import kernels
 from upriver.agents import rewards
 from upriver.checks import (
     NUMBER,
@@ -319,6 +320,20 @@ def is_finite(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(is_finite, value))
     return np.asarray(value).dtype.kind != "f" or bool(np.isfinite(value).all())
+
+
+def add_counts(task: Task, counts: Array, episode: Episode) -> Array:
+    """Add the transitions of an episode to counts (C, n) in place; return (T,) their pairs.
+
+    With counts (1, 0) the transitions are only checked against the support.
+    """
+    states, actions = episode.states, episode.actions
+    bad = kernels.episodes.count_transitions(
+        task.indptr, task.successors, task.n_actions, states, actions, counts
+    )
+    if bad >= 0:
+        task.refuse_step(bad, states, actions)
+    return states[:-1] * task.n_actions + actions
 
 
 def checked_episode(task: Task, episode: Any) -> Episode:

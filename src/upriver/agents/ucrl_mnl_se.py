@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import floor, log
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from upriver import kernels
 from upriver.agents import rewards
 from upriver.agents.base import Episode, State
 from upriver.agents.mnl_family import MaximumLikelihoodLearner
@@ -74,14 +73,11 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
         return self.features.standardized
 
     @cached_property
-    def weights(self) -> Any:
+    def weights(self) -> mnl.ErrorWeights:
         """How the errors of shared and own columns count in the products of the model."""
         shared = self.own_errors if self.per_step else self.shared_errors
         _, is_own, kinds = self.features.columns
-        is_mixed = shared != self.own_errors and bool(np.any(kinds == 2))
-        is_own = is_own if is_mixed else None
-        weights = kernels.ErrorWeights(float(shared), float(self.own_errors), kinds, is_own)
-        return kernels.compiled.Constants(weights)
+        return mnl.ErrorWeights(float(shared), float(self.own_errors), kinds, is_own)
 
     @property
     def learns_spread(self) -> bool:
@@ -97,7 +93,7 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the plan with the tilted distributions."""
         reward = rewards.reward_upper_bound(self.task, state.rewards, self.own_errors)
-        start = self.model_features.product_start
+        start = self.model_features.layout.product_start
         return tilted(self.task, state.model, reward, start, draw_tie_seed(rng))
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> mnl.Model:

@@ -82,11 +82,13 @@ def njit_cached(function: Callable[..., Any], **options: Any) -> Callable[..., A
         config.CACHE_DIR = before
 
 
-njit_inline = register_jitable(error_model="numpy")
-"""Let kernels call a function, which LLVM may make a part of them.
+def njit_inline(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let kernels call a function, which LLVM may make a part of them.
 
-It has no entry of its own for Python, which takes longer to compile than most loops.
-"""
+    It has no entry of its own for Python, which takes longer to compile than most loops; Python
+    can still call it as it is written.
+    """
+    return register_jitable(error_model="numpy")(function)
 
 
 def __getattr__(name: str) -> Any:

@@ -31,9 +31,8 @@ def covariance(features: Features, theta: Array, counts: Array, lam: float) -> A
 
     def product(vector: Array) -> Array:
         result = np.array(vector, dtype=np.float64).ravel()
-        kernels.covariance.solve(
-            features.problem, counts, theta, lam, features.triple_scale, result
-        )
+        scale = features.triple_scale
+        kernels.covariance.solve(features.compiled, counts[None], theta[None], lam, scale, result)
         return result
 
     shape = (features.dimension, features.dimension)
@@ -44,7 +43,7 @@ def shared_variances(features: Features, theta: Array, counts: Array, lam: float
     """Return the diagonal of the inverse Hessian, for the shared features."""
     variance = np.full(features.n_shared, 1.0 / lam)
     kernels.covariance.shared_variances(
-        features.problem, counts, theta, lam, features.triple_scale, variance
+        features.compiled, counts[None], theta[None], lam, features.triple_scale, variance
     )
     return variance
 
@@ -54,12 +53,13 @@ def log_evidence(
 ) -> float:
     """Return Laplace's approximation of the log marginal likelihood of pooled features.
 
-    The ridge is a normal prior. effects (d,), the estimate to start from, becomes (3) with this
-    spread; its triple effects are in log-odds, so that it serves as a start for another spread.
+    The ridge is a normal prior. effects (C, d), the estimates to start from, become (3) with this
+    spread and counts (C, n); their triple effects are in log-odds, so that they serve as a start
+    for another spread.
     """
-    effects[features.n_shared :] /= spread
-    result = kernels.model.fit_evidence(features.problem, counts, effects, lam, spread)
-    effects[features.n_shared :] *= spread
+    effects[:, features.n_shared :] /= spread
+    result = kernels.covariance.log_evidence(features.compiled, counts, effects, lam, spread)
+    effects[:, features.n_shared :] *= spread
     return result
 
 
@@ -86,9 +86,8 @@ def likely_spread(features: Features, model: Model) -> float:
     effects[:, features.n_shared :] *= model.spread
     best, chosen = -np.inf, model.spread
     for spread in GRID.tolist():
-        found = -0.5 * log(spread / FIRST_SPREAD) ** 2
-        for x, counts in zip(effects, model.counts, strict=True):
-            found += log_evidence(features, x, counts, model.regularization, spread)
-        if found > best:
-            best, chosen = found, spread
+        evidence = log_evidence(features, effects, model.counts, model.regularization, spread)
+        evidence -= 0.5 * log(spread / FIRST_SPREAD) ** 2
+        if evidence > best:
+            best, chosen = evidence, spread
     return chosen
