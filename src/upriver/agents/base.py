@@ -179,12 +179,17 @@ class GuardedAgent(Validated):
         add_repr(cls)
 
 
+CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}
+"""The functions that check their arguments, and what they call; a decorator is none of them."""
+
+
 def guard_plan(plan: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(plan)
     def checked_plan(self: Any, state: Any, rng: Any) -> Any:
         check_state(self, state)
         return plan(self, state, check_instance("rng", rng, np.random.Generator))
 
+    CHECKED[checked_plan] = plan
     return checked_plan
 
 
@@ -194,6 +199,7 @@ def guard_update(update: Callable[..., Any]) -> Callable[..., Any]:
         check_state(self, state)
         return update(self, state, plan, checked_episode(self.task, episode))
 
+    CHECKED[checked_update] = update
     return checked_update
 
 
@@ -201,7 +207,7 @@ def unguarded(agent: Any) -> tuple[Any, Any]:
     """Return `plan` and `update` of an agent without the checks."""
 
     def unwrap(method: Any) -> Any:
-        inner = getattr(method, "__wrapped__", None)
+        inner = CHECKED.get(getattr(method, "__func__", None))  # type: ignore[arg-type]
         return method if inner is None else MethodType(inner, agent)
 
     return unwrap(agent.plan), unwrap(agent.update)

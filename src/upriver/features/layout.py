@@ -84,7 +84,7 @@ def with_task(task: Task, packed: tuple[Any, ...], size: Array) -> Layout:
     """Return the layout of packed features and what kernels read of their task; size (B,)."""
     rows = task.indptr, task.successors, task.n_actions
     starts = start_of(size**2), task.square_start, task.square_start
-    return Layout(*packed, task.max_successors, *rows, *starts)
+    return Layout._make([*packed, task.max_successors, *rows, *starts])
 
 
 def start_of(lengths: Array) -> Array:

@@ -18,6 +18,8 @@ from upriver.features import Features
 from upriver.mnl.model import Model
 
 SMALLEST, LARGEST = 1e-3, 30.0  # standard deviations, in log-odds, between which one is estimated
+GRID_SIZE = 21
+"""Spreads that are tried before the best one is refined."""
 GRID = np.geomspace(0.03, 3.0, 9)
 """The spreads that a learner chooses from while it plays."""
 FIRST_SPREAD = 0.1
@@ -70,14 +72,17 @@ def estimate_spread(features: Features, counts: Array, lam: float) -> float:
     """
     from scipy.optimize import minimize_scalar
 
-    effects = np.zeros(features.dimension)
+    effects = np.zeros((1, features.dimension))
 
     def cost(log_spread: float) -> float:
-        return -log_evidence(features, effects, counts, lam, exp(log_spread))
+        return -log_evidence(features, effects, counts[None], lam, exp(log_spread))
 
-    bounds = [log(x * sqrt(lam)) for x in (SMALLEST, LARGEST)]
-    found: Any = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 0.01})
-    return float(exp(found.x))
+    # The evidence may have several maxima: the best point of a grid is between its neighbours.
+    grid = np.linspace(log(SMALLEST * sqrt(lam)), log(LARGEST * sqrt(lam)), GRID_SIZE)
+    best = int(np.argmin([cost(x) for x in grid]))
+    bounds = grid[max(best - 1, 0)], grid[min(best + 1, GRID_SIZE - 1)]
+    result: Any = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 0.01})
+    return float(exp(result.x))
 
 
 def likely_spread(features: Features, model: Model) -> float:
