@@ -448,7 +448,9 @@ def evaluate_evidence() -> Outputs:
     """The log marginal likelihood of pooled features, and variances given the data."""
     phi = make_features("pooled 0.7", draw_problem(42).task("local"))
     counts, effects = draw_counts(phi), np.zeros(phi.dimension)
-    evidence = [pooled.log_evidence(phi, effects, counts, 1.0, x) for x in (0.05, 0.3, 2.0)]
+    evidence = [
+        pooled.log_evidence(phi, effects[None], counts[None], 1.0, x) for x in (0.05, 0.3, 2.0)
+    ]
     theta = up.fit_mnl(phi, counts, 1.0).theta
     unit = np.eye(1, phi.dimension, 2).ravel()
     return {

@@ -92,7 +92,7 @@ def test_old_digests_are_deleted(tmp_path):
         (tmp_path / f"kernels-{i}").mkdir()
         os.utime(tmp_path / f"kernels-{i}", (i, i))
     (tmp_path / "other").mkdir()
-    compiled.prune_cache(tmp_path / "kernels-0")
+    compiled.prepare_cache(tmp_path / "kernels-0")
     kept = {"kernels-0", "kernels-3", "kernels-4", "kernels-5", "other"}
     assert {path.name for path in tmp_path.iterdir()} == kept
 
@@ -105,6 +105,6 @@ def test_the_first_compilation_announces_itself_on_a_terminal(
     if not empty:
         (tmp_path / "f.nbi").touch()
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    compiled.announce_compilation(tmp_path)
+    compiled.prepare_cache(tmp_path)
     out, err = capsys.readouterr()
     assert out == "" and ("compiling, once" in err) == (terminal and empty)

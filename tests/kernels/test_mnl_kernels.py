@@ -11,9 +11,10 @@ import pytest
 from scipy import sparse
 
 from tests import reference
-from upriver import kernels
 from upriver.features import Features, pooled
-from upriver.kernels import covariance, gram, likelihood, model, newton
+from upriver.kernels import choices, covariance, gram, likelihood, model, newton
+from upriver.kernels import layout as kernel_layout
+from upriver.mnl import likelihood as mnl_likelihood
 from upriver.mnl import model as running
 
 LAM = 0.6
@@ -75,29 +76,29 @@ def schur(matrix, shared):
 
 
 @numba.njit
-def evaluate_and_gram(problem, counts, theta, b, scale):
-    """Call the functions that only kernels can call: work.hessian and work.factor get matrices."""
-    layout, work = problem.layout, problem.work
-    found = work.visited[: likelihood.find_visited_pairs(layout, counts, b, work.visited)]
+def evaluate_and_gram(layout, counts, theta, b, scale, gradient, hessian, gram_matrix):
+    """Return the loss of a block and fill its gradient, Hessian and Gram matrix."""
+    work = kernel_layout.new_work(layout, scale)
+    n_visited = likelihood.find_visited_pairs(layout, counts, 0, b, work.visited)
     loss = likelihood.evaluate_block(
-        layout, work, b, found, counts, theta, LAM, work.hessian, scale
+        layout, work, b, n_visited, counts, theta, 0, LAM, scale, hessian
     )
-    gram.gram_block(layout, work, b, found, counts, LAM, work.factor, scale)
+    gradient[:] = work.gradient
+    gram.gram_block(layout, work, b, n_visited, counts, 0, LAM, scale, gram_matrix)
     return loss
 
 
 @every_kind
 def test_equation_1_is_the_softmax_of_the_logits(case):
-    log_prob = np.empty(case.task.n_triples)
-    scale = case.features.triple_scale
-    likelihood.log_probabilities(case.features.problem, 50 * case.theta, scale, log_prob)
+    log_prob = mnl_likelihood.log_probabilities(case.features, 50 * case.theta)
     expected = reference.mnl_log_probabilities(case.task, case.phi, 50 * case.theta)
     np.testing.assert_allclose(log_prob, expected, atol=1e-10)
 
 
 @every_kind
 def test_equation_2_and_its_derivatives_block_by_block(case):
-    layout, work = case.features.layout, case.features.work
+    layout, m = case.features.layout, case.features.layout.max_block_size
+    gradient, hessian, computed_gram = np.empty(m), np.empty((m, m)), np.empty((m, m))
     slope = differences(case.loss, case.theta)
     bend = differences(lambda t: differences(case.loss, t, 1e-3), case.theta, 1e-3)
     whole, gram_matrix = (
@@ -111,9 +112,12 @@ def test_equation_2_and_its_derivatives_block_by_block(case):
         effects = np.arange(case.features.n_shared, case.features.dimension)
         part = np.concatenate([at, effects])
         scale = case.features.triple_scale
-        total += evaluate_and_gram(case.features.problem, case.counts, case.theta, b, scale)
-        np.testing.assert_allclose(work.gradient[:size], slope[at], atol=1e-6)
-        for computed, expected in ((work.hessian, whole), (work.factor, gram_matrix)):
+        total += evaluate_and_gram(
+            case.features.compiled, case.counts[None], case.theta[None], b, scale, gradient,
+            hessian, computed_gram,
+        )  # fmt: skip
+        np.testing.assert_allclose(gradient[:size], slope[at], atol=1e-6)
+        for computed, expected in ((hessian, whole), (computed_gram, gram_matrix)):
             left = schur(expected[np.ix_(part, part)], np.arange(size))
             np.testing.assert_allclose(np.tril(computed[:size, :size]), np.tril(left), atol=1e-9)
     unvisited = 0.0  # the penalty of effects in pairs without a count is not in the sum
@@ -127,9 +131,7 @@ def test_equation_2_and_its_derivatives_block_by_block(case):
 
 @every_kind
 def test_log_probabilities_give_equation_2_without_the_ridge(case):
-    log_prob = np.empty(case.task.n_triples)
-    scale = case.features.triple_scale
-    likelihood.log_probabilities(case.features.problem, case.theta, scale, log_prob)
+    log_prob = mnl_likelihood.log_probabilities(case.features, case.theta)
     assert -case.counts @ log_prob == pytest.approx(
         case.loss(case.theta) - 0.5 * LAM * case.theta @ case.theta
     )
@@ -138,8 +140,8 @@ def test_log_probabilities_give_equation_2_without_the_ridge(case):
 @every_kind
 def test_equation_3_is_the_stationary_point(case):
     theta = np.zeros(case.features.dimension)
-    scale = case.features.triple_scale
-    assert newton.fit_blocks(case.features.problem, case.counts, theta, LAM, scale) == -1
+    given = case.features.compiled, case.counts[None], theta[None], LAM
+    assert newton.fit_blocks(*given, case.features.triple_scale) == -1
     args = case.task, case.phi, theta, case.counts, LAM
     np.testing.assert_allclose(reference.mnl_gradient(*args), 0.0, atol=1e-8)
 
@@ -151,12 +153,12 @@ def test_one_newton_step_from_near_the_minimum_squares_the_error(rng):
     counts = rng.integers(0, 5, task.n_triples).astype(float)
     case = SimpleNamespace(task=task, phi=features.matrix, counts=counts)
     minimum = np.zeros(3)
-    newton.fit_blocks(features.problem, counts, minimum, LAM, None)
+    newton.fit_blocks(features.compiled, counts[None], minimum[None], LAM, 0.0)
     start = minimum + 1e-6 * rng.standard_normal(3)  # its squared decrement is below DECREMENT
     slope = reference.mnl_gradient(task, features.matrix, start, counts, LAM)
     expected = start - np.linalg.solve(dense_hessian(case, start), slope)
     theta = start.copy()
-    newton.fit_blocks(features.problem, counts, theta, LAM, None)
+    newton.fit_blocks(features.compiled, counts[None], theta[None], LAM, 0.0)
     np.testing.assert_allclose(theta, expected, atol=1e-13)
     assert np.abs(theta - minimum).max() < 1e-10
 
@@ -178,7 +180,7 @@ def test_products_variances_and_draws_are_those_of_the_dense_inverse(case, rng):
     features, d = case.features, case.features.dimension
     whole = dense_hessian(case, case.theta)
     inverse = np.linalg.inv(whole)
-    args = features.problem, case.counts, case.theta, LAM, 0.8
+    args = features.compiled, case.counts[None], case.theta[None], LAM, 0.8
     vector = rng.standard_normal(d)
     product = vector.copy()
     covariance.solve(*args, product)
@@ -187,11 +189,11 @@ def test_products_variances_and_draws_are_those_of_the_dense_inverse(case, rng):
     covariance.shared_variances(*args, variance)
     np.testing.assert_allclose(variance, np.diag(inverse)[: len(variance)], atol=1e-10)
     logdet = np.linalg.slogdet(whole)[1]
-    assert model.information(*args) == pytest.approx(logdet, rel=1e-12)
+    assert covariance.information(*args) == pytest.approx(logdet, rel=1e-12)
     # A draw is theta + root z with a fixed root, and root root^T is the inverse.
     root = np.empty((d, d))
     for i, unit in enumerate(np.eye(d)):
-        assert covariance.draw(*args, unit) == -1
+        assert covariance.draw(*args, unit[None]) == -1
         root[:, i] = unit - case.theta
     np.testing.assert_allclose(root @ root.T, inverse, atol=1e-10)
 
@@ -203,9 +205,10 @@ def test_refresh_computes_equations_1_3_and_5(case, local):
     new = running.new_model(features, LAM, 1, task.square_start[-1])
     new.counts[0] = case.counts
     none = np.empty(0, np.int64)
-    problem, scale = features.problem, features.triple_scale
-    args = scale, none, none, True, local
-    assert model.refresh(problem, new, *args, False, None) == (-1, -1)
+    given = none, none, True, local, *running.ONCE
+    n_blocks = len(features.layout.size)
+    done = model.refresh(features.compiled, *new, *given, running.NO_FACTOR)
+    assert done == (-1, -1, n_blocks)
     theta = new.theta[0]
     slope = reference.mnl_gradient(task, case.phi, theta, case.counts, LAM)
     np.testing.assert_allclose(slope, 0.0, atol=1e-8)
@@ -225,12 +228,13 @@ def test_refresh_computes_equations_1_3_and_5(case, local):
     if len(features.layout.size) == 1:
         parts = running.new_model(features, LAM, 1, task.square_start[-1])
         parts.counts[0] = case.counts
-        model.refresh(problem, parts, *args, True, None)
+        factor = np.empty((features.n_shared, features.n_shared))
+        model.refresh(features.compiled, *parts, *given, factor)
         assert not parts.max_norm.any()
         edges = (0, 3, len(features.layout.block_pairs))
         for first, last in pairwise(edges):
-            work = kernels.compiled.Constants(features.new_work())
-            part = model.measure_part(problem, work, parts, scale, local, None, first, last)
+            arrays = *parts[:5], LAM, features.triple_scale, local, *running.ONCE, factor
+            part = model.measure_part(features.compiled, *arrays, first, last)
             parts.logdet[0, 0] += part
         for got, expected in zip(parts, new, strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-13)
@@ -242,24 +246,24 @@ def test_refresh_counts_an_episode_and_names_a_step_outside_the_support(case):
     new = running.start(features, LAM, 1, False)
     first = int(task.successors[0])  # a successor of state 0 and action 0
     states, actions = np.array([0, first]), np.array([0])
-    rest = actions, False, False, False, None
-    args = features.problem, new, features.triple_scale
-    assert model.refresh(*args, states, *rest) == (-1, -1)
+    rest = actions, False, False, *running.ONCE, running.NO_FACTOR
+    args = features.compiled, *new
+    assert model.refresh(*args, states, *rest)[:2] == (-1, -1)
     assert new.counts.sum() == 1.0 and new.counts[0, 0] == 1.0
     missing = np.setdiff1d(np.arange(4), task.successors[task.rows(0, 0)])
     if len(missing):
         wrong = np.array([0, missing[0]])
-        assert model.refresh(*args, wrong, *rest) == (0, -1)
+        assert model.refresh(*args, wrong, *rest) == (0, -1, 0)
 
 
 def test_choice_data_in_chunks(rng):
     """Residuals, totals and centred rows of two chunks, and the same from products of columns."""
     indptr = np.array([0, 2, 5, 6, 9])
     first_triple, left = np.array([0, 2, 5, 2]), rng.standard_normal((4, 2))
-    right, column = rng.standard_normal((6, 5)), np.array([0, 1, 1, 0, 1], np.uint64)
+    right, column = rng.standard_normal((6, 5)), np.array([0, 1, 1, 0, 1])
     pair = np.repeat(np.arange(4), np.diff(indptr))
     triple = first_triple[pair] + np.arange(9) - indptr[pair]
-    x = left[pair][:, column.astype(int)] * right[triple]
+    x = left[pair][:, column] * right[triple]
     counts, theta = rng.integers(0, 4, 9).astype(float), rng.standard_normal(5)
     visits = np.add.reduceat(counts, indptr[:-1])
     products = first_triple, left, column, right
@@ -267,18 +271,18 @@ def test_choice_data_in_chunks(rng):
         part = slice(indptr[first], indptr[last])
         size = part.stop - part.start
         made, logits = np.empty((size, 5)), x[part] @ theta
-        likelihood.multiply(indptr, first, last, products, made)
+        choices.multiply(indptr, first, last, *products, made)
         np.testing.assert_allclose(made, x[part], rtol=1e-14)
         without_rows, gradient = np.empty(size), np.zeros(5)
-        likelihood.product_logits(indptr, first, last, products, theta, without_rows)
+        choices.product_logits(indptr, first, last, *products, theta, without_rows)
         np.testing.assert_allclose(without_rows, logits, atol=1e-12)
-        likelihood.shift_chunk(indptr, first, last, logits)
+        choices.shift_chunk(indptr, first, last, logits)
         assert [logits[pair[part] == g].max() for g in range(first, last)] == [0.0, 0.0]
         residual, totals, rows = np.exp(logits), np.empty(last - first), np.empty((size, 5))
         args = indptr, first, last
-        likelihood.centre_chunk(*args, made, counts, visits, residual, totals, rows)
+        choices.centre_chunk(*args, made, counts, visits, residual, totals, rows)
         weights = counts, visits, np.exp(logits), np.empty(last - first)
-        likelihood.product_gradient(*args, products, *weights, gradient)
+        choices.product_gradient(*args, *products, *weights, gradient)
         np.testing.assert_allclose(gradient, residual @ made, atol=1e-12)
         for g in range(first, last):
             of = np.flatnonzero(pair == g)

@@ -2,6 +2,7 @@
 
 import tracemalloc
 
+import numba
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -10,6 +11,7 @@ import upriver as up
 from tests.mnl import plain_online as plain
 from upriver import kernels
 from upriver.agents.base import Episode
+from upriver.kernels.online import project as project_in_kernel
 from upriver.mnl import likelihood, online
 from upriver.mnl.radii import Evidence
 
@@ -86,22 +88,25 @@ def test_agrees_with_plain_numpy(name, kind, n_parameters, bound, rng):
             assert model.max_norm[c, g] ** 2 == pytest.approx(np.diag(inner[a:b, a:b]).max())
 
 
+@numba.njit
+def project(layout, matrix, c, bound, theta):
+    """Call the function, which only kernels can call."""
+    return project_in_kernel(layout, matrix, c, bound, theta)
+
+
 def test_projection_agrees_with_a_convex_solver(rng):
     features = settings()["one-hot"]
     layout, d = features.layout, features.dimension
     for bound in (0.3, 1.0, 2.5):
-        flat = np.empty(features.matrix_start[-1])
+        flat = np.empty(layout.matrix_start[-1])
         for b, m in enumerate(layout.size):
             root = rng.normal(size=(m, m)) * 10.0 ** rng.uniform(-0.5, 0.5)
-            at = features.matrix_start[b]
+            at = layout.matrix_start[b]
             flat[at : at + m * m] = (root @ root.T + 0.1 * np.eye(m)).ravel()
         matrix = likelihood.from_blocks(features, flat).toarray()
         start = rng.normal(size=d)
         theta = start.copy()
-        m = layout.max_block_size
-        assert kernels.online.project(
-            layout, flat, features.matrix_start, bound, theta, np.empty((m, m))
-        )
+        assert project(features.compiled, flat[None], 0, bound, theta[None])
         assert np.linalg.norm(theta) == pytest.approx(bound, rel=1e-12)
         # Optimality on the ball: M (start - theta) points outwards along theta.
         pull = matrix @ (start - theta)
@@ -123,11 +128,8 @@ def test_a_point_inside_the_ball_stays(rng):
     theta = rng.normal(size=features.dimension)
     before = theta.copy()
     model = online.start(features, 1.0, 1)
-    m = features.layout.max_block_size
-    assert not kernels.online.project(
-        features.layout, model.matrix[0], features.matrix_start,
-        float(np.linalg.norm(theta)) * (1 + 1e-9), theta, np.empty((m, m)),
-    )  # fmt: skip
+    bound = float(np.linalg.norm(theta)) * (1 + 1e-9)
+    assert not project(features.compiled, model.matrix, 0, bound, theta[None])
     assert np.array_equal(theta, before)
 
 
@@ -282,7 +284,8 @@ def test_a_pair_of_its_own_needs_one_number(centred, rng):
     layout, n_samples, n = features.layout, 5, 3000
     normals = rng.standard_normal((n, int(layout.size.sum()), n_samples))
     expected, none = np.zeros((n, len(features.task.sizes))), np.zeros(len(layout.size), bool)
-    kernels.online.random_bonus(features.problem, model, 0, normals, none, centred, expected)
+    arrays = model.matrix, model.prob, model.inverse_products
+    kernels.online.random_bonus(features.compiled, *arrays, 0, normals, none, centred, expected)
     draws = np.concatenate(
         [online.noise(features, model, n_samples, rng, centred) for _ in range(n // 6)]
     )

@@ -64,7 +64,7 @@ def test_the_evidence_is_that_of_the_dense_hessian(rng):
         - likelihood.loss(made, fitted.theta, counts, 0.5)
     )  # fmt: skip
     effects = np.zeros(made.dimension)
-    found = log_evidence(made, effects, counts, 0.5, made.spread)
+    found = log_evidence(made, effects[None], counts[None], 0.5, made.spread)
     assert found == pytest.approx(expected, abs=1e-9)
     effects[made.n_shared :] /= made.spread
     np.testing.assert_allclose(effects, fitted.theta, atol=1e-7)

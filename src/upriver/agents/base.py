@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from upriver import kernels
 from upriver.agents import rewards
 from upriver.checks import (
     NUMBER,
@@ -178,12 +179,17 @@ class GuardedAgent(Validated):
         add_repr(cls)
 
 
+CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}
+"""The functions that check their arguments, and what they call; a decorator is none of them."""
+
+
 def guard_plan(plan: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(plan)
     def checked_plan(self: Any, state: Any, rng: Any) -> Any:
         check_state(self, state)
         return plan(self, state, check_instance("rng", rng, np.random.Generator))
 
+    CHECKED[checked_plan] = plan
     return checked_plan
 
 
@@ -193,6 +199,7 @@ def guard_update(update: Callable[..., Any]) -> Callable[..., Any]:
         check_state(self, state)
         return update(self, state, plan, checked_episode(self.task, episode))
 
+    CHECKED[checked_update] = update
     return checked_update
 
 
@@ -200,7 +207,7 @@ def unguarded(agent: Any) -> tuple[Any, Any]:
     """Return `plan` and `update` of an agent without the checks."""
 
     def unwrap(method: Any) -> Any:
-        inner = getattr(method, "__wrapped__", None)
+        inner = CHECKED.get(getattr(method, "__func__", None))  # type: ignore[arg-type]
         return method if inner is None else MethodType(inner, agent)
 
     return unwrap(agent.plan), unwrap(agent.update)
@@ -320,6 +327,20 @@ def is_finite(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(is_finite, value))
     return np.asarray(value).dtype.kind != "f" or bool(np.isfinite(value).all())
+
+
+def add_counts(task: Task, counts: Array, episode: Episode) -> Array:
+    """Add the transitions of an episode to counts (C, n) in place; return (T,) their pairs.
+
+    With counts (1, 0) the transitions are only checked against the support.
+    """
+    states, actions = episode.states, episode.actions
+    bad = kernels.episodes.count_transitions(
+        task.indptr, task.successors, task.n_actions, states, actions, counts
+    )
+    if bad >= 0:
+        task.refuse_step(bad, states, actions)
+    return states[:-1] * task.n_actions + actions
 
 
 def checked_episode(task: Task, episode: Any) -> Episode:

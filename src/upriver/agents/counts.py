@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.base import Episode, Learner, State
+from upriver.agents.base import Episode, Learner, State, add_counts
 from upriver.checks import Array, as_float
 from upriver.mdp import Task
-from upriver.mnl.model import add_counts
 from upriver.planning import Plan
 
 

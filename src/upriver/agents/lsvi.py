@@ -14,12 +14,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.base import Episode, Learner, State
+from upriver.agents.base import Episode, Learner, State, add_counts
 from upriver.agents.counts import checked_table, one_hot_ridge
 from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.mdp import Task
-from upriver.mnl.model import add_counts
 from upriver.mnl.online import largest_normal
 from upriver.planning import Clip, Plan, clip_q_above
 

@@ -8,7 +8,7 @@ from math import inf, log, nan
 from typing import Any, ClassVar
 
 from upriver import kernels
-from upriver.agents.base import Episode, Learner, State
+from upriver.agents.base import Episode, Learner, State, add_counts
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import Array, new_tuple, nonnegative_number
 from upriver.features import Features, automatic, unpooled
@@ -69,19 +69,18 @@ class MaximumLikelihoodLearner(MNLLearner):
         longest = int(state.model.counts.sum()) // 2 + 1
         episode = cut_episode(episode, 0, min(len(episode.actions), longest))
         features, model = self.model_features, state.model
-        scale = mnl.effect_scale(features, model)
 
         def add(counts: Array, part: Episode) -> Array:
-            more = counts[None].copy()
-            mnl.add_counts(self.task, more, part)
-            return more[0]
+            more = counts.copy()
+            add_counts(self.task, more, part)
+            return more
 
         def logdet(counts: Array) -> float:
-            return kernels.model.information(
-                features.problem, counts, model.theta[0], model.regularization, scale
+            return kernels.covariance.information(
+                features.compiled, counts, model.theta, model.regularization, model.spread
             )
 
-        return steps_until_doubled(state.model.counts[0], add, logdet, episode)
+        return steps_until_doubled(model.counts, add, logdet, episode)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import floor, log
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from upriver import kernels
 from upriver.agents import rewards
 from upriver.agents.base import Episode, State
 from upriver.agents.mnl_family import MaximumLikelihoodLearner
@@ -77,21 +76,18 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
         return self.features.standardized
 
     @cached_property
-    def weights(self) -> Any:
+    def weights(self) -> mnl.ErrorWeights:
         """How the errors of shared and own columns count in the products of the model."""
         return self.make_weights(self.own_errors if self.per_step else self.shared_errors)
 
     @cached_property
-    def own_weights(self) -> Any:
+    def own_weights(self) -> mnl.ErrorWeights:
         """Those with which the errors of shared columns count as those of own columns do."""
         return self.make_weights(self.own_errors)
 
-    def make_weights(self, shared: float) -> Any:
+    def make_weights(self, shared: float) -> mnl.ErrorWeights:
         _, is_own, kinds = self.features.columns
-        is_mixed = shared != self.own_errors and bool(np.any(kinds == 2))
-        is_own = is_own if is_mixed else None
-        weights = kernels.ErrorWeights(float(shared), float(self.own_errors), kinds, is_own)
-        return kernels.compiled.Constants(weights)
+        return mnl.ErrorWeights(float(shared), float(self.own_errors), kinds, is_own)
 
     @property
     def learns_spread(self) -> bool:
@@ -106,7 +102,7 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the plan with the tilted distributions."""
-        task, start, extra = self.task, self.model_features.product_start, None
+        task, start, extra = self.task, self.model_features.layout.product_start, None
         if state.rewards is None:
             reward = task.reward_rows
         else:
@@ -114,7 +110,7 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
             extra = rewards.triple_upper_bound(task, state.rewards, self.own_errors)
         return tilted(task, state.model, reward, start, draw_tie_seed(rng), extra)
 
-    def choose_weights(self, spread: float) -> Any:
+    def choose_weights(self, spread: float) -> mnl.ErrorWeights:
         is_large = self.learns_spread and spread > LARGE_SPREAD
         return self.own_weights if is_large else self.weights
 

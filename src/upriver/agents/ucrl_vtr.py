@@ -12,12 +12,19 @@ import numpy as np
 from scipy import sparse
 
 from upriver import kernels
-from upriver.agents.base import CHECKS, Episode, Learner, State, number_or_function, optional
+from upriver.agents.base import (
+    CHECKS,
+    Episode,
+    Learner,
+    State,
+    add_counts,
+    number_or_function,
+    optional,
+)
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import Array, as_float, nonnegative_number
 from upriver.display import add_repr
 from upriver.features import Features
-from upriver.mnl.model import add_counts
 from upriver.planning import Plan, clip_q
 
 
@@ -112,7 +119,7 @@ class UCRLVTR(OptimisticReward, Learner):
             )
         if getattr(plan, "in_user_units", False) and not task.units.is_identity:
             raise ValueError("plan is in the user's units; update needs it as the agent made it")
-        pairs = add_counts(task, np.zeros((1, task.n_triples)), episode)
+        pairs = add_counts(task, np.empty((1, 0)), episode)  # checked, and not counted
         new = Regression._make(x.copy() for x in state.model)
         kernels.linear.update_value_regression(
             self.mixture.layout, self.compiled(new), float(self.regularization), task.successors,
@@ -127,5 +134,5 @@ class UCRLVTR(OptimisticReward, Learner):
 
     def compiled(self, model: Regression) -> Any:
         """Return the regression as the compiled loops read it."""
-        start = self.mixture.matrix_start
+        start = self.mixture.layout.matrix_start
         return kernels.linear.ValueRegression(start, *model)

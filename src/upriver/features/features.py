@@ -28,7 +28,6 @@ from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
 from upriver.display.frames import name_column
 from upriver.features.layout import BOTH, Columns, Layout, describe_columns, pack, start_of
-from upriver.kernels import Problem, Work
 from upriver.mdp import Task
 from upriver.mdp.names import abbreviate, check_same_names
 
@@ -130,9 +129,8 @@ class Features:
             part.flags.writeable = False
 
     def __getstate__(self) -> dict[str, Any]:
-        # The compiled structure and its work arrays belong to this process and to this object.
-        own = "problem", "work", "standardized"
-        return {k: v for k, v in vars(self).items() if k not in own}
+        # A compiled structure belongs to this process.
+        return {k: v for k, v in vars(self).items() if k not in ("compiled", "standardized")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -192,14 +190,20 @@ class Features:
         return self.dimension - (self.task.n_triples - len(self.task.first_rows))
 
     @property
-    def triple_scale(self) -> float | None:
-        """The value of every triple effect, 1 where it is to be estimated; None without them."""
-        return 1.0 if isinstance(self.spread, str) else self.spread or None
+    def triple_scale(self) -> float:
+        """The value of every triple effect, 1 where it is to be estimated; 0 without them."""
+        return 1.0 if isinstance(self.spread, str) else float(self.spread)
 
     @cached_property
     def layout(self) -> Layout:
         """The features packed for the compiled loops."""
-        return pack(self.task, self.matrix[:, : self.n_shared], bool(self.spread))
+        layout = pack(self.task, self.matrix[:, : self.n_shared], bool(self.spread))
+        return layout._replace(product_start=self.start_of_products(layout))
+
+    @cached_property
+    def compiled(self) -> Any:
+        """The layout as a structure that a compiled function takes as one argument."""
+        return kernels.layout.compile_layout(*self.layout)
 
     @cached_property
     def columns(self) -> Columns:
@@ -217,20 +221,14 @@ class Features:
         matrix = x @ sparse.diags_array(1.0 / divisor) if sparse.issparse(x) else x / divisor
         return Features(self.task, matrix, self.names, self.formal_dimension, self.spread)
 
-    @cached_property
-    def matrix_start(self) -> Array:
-        """(B + 1,) where the flat m x m matrix of each block begins."""
-        return start_of(self.layout.size**2)
-
-    @cached_property
-    def product_start(self) -> Array:
-        """(S*A + 1,) where the inner products of each pair begin, kept in the smaller of two forms.
+    def start_of_products(self, layout: Layout) -> Array:
+        """Return where the inner products of each pair begin, kept in the smaller of two forms.
 
         The forms are U x U inner products of the pair's features in the inverse of a matrix, and,
         where that takes at most half as many numbers, a factor of them: U rows of L^-1 varphi with
         one more column for the part of the squared norm that only one successor has.
         """
-        layout, sizes = self.layout, self.task.sizes
+        sizes = self.task.sizes
         block = layout.pairs["block"][:-1]
         columns = np.where(block >= 0, layout.blocks["size"][block] + 1, 1)
         columns += bool(self.spread)
@@ -238,36 +236,6 @@ class Features:
         if is_smaller.any():  # the weights of own and shared columns need the products themselves
             is_smaller &= self.columns.kinds != BOTH
         return start_of(sizes * np.where(is_smaller, columns, sizes))
-
-    @cached_property
-    def work(self) -> Work:
-        """Arrays that the kernels of the running model write to."""
-        return self.new_work()
-
-    def new_work(self) -> Work:
-        """Return new arrays for kernels to write to, see `kernels.Work`."""
-        layout = self.layout
-        m, u = layout.max_block_size, layout.max_successors
-        slope, effect_step, effect_origin = np.empty((3, self.task.n_triples if self.spread else 0))
-        return Work(
-            hessian=np.empty((m, m)), factor=np.empty((m, m)), gradient=np.empty(m),
-            mean=np.empty(m), step=np.empty(m), origin=np.empty(m), prob=np.empty(2 * u),
-            shrinkage=np.empty(u), rows=np.empty((u, m + 1)), squares=np.empty(u),
-            visited=np.empty(len(layout.block_pairs), np.int32),
-            stamps=np.zeros(len(layout.blocks), np.int32),
-            slope=slope, effect_step=effect_step, effect_origin=effect_origin,
-        )  # fmt: skip
-
-    @cached_property
-    def problem(self) -> Any:
-        """All of the above as one structure that a compiled function takes as one argument."""
-        task = self.task
-        return kernels.compiled.Constants(
-            Problem(
-                self.layout, task.indptr, task.successors, task.n_actions, self.matrix_start,
-                task.square_start, self.product_start, self.work,
-            )
-        )  # fmt: skip
 
     def check_task(self, task: Task) -> None:
         """Raise a ValueError if the rows of `task` are other triples, or have other names."""

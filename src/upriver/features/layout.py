@@ -59,8 +59,8 @@ def pack(task: Task, matrix: Any, has_effects: bool = False) -> Layout:
     blocks["first_feature"], blocks["size"][:-1] = start_of(size), size
     blocks["first_pair"] = start_of(np.bincount(block[block_pairs], minlength=len(size)))
     small = columns, slot[columns], features, block_pairs
-    widest = int(size.max()), task.max_successors
-    return Layout._make([pairs, blocks, *(x.astype(np.int32) for x in small), values, *widest])
+    packed = pairs, blocks, *(x.astype(np.uint32) for x in small), values, int(size.max())
+    return with_task(task, packed, size)
 
 
 def pack_dense(task: Task, matrix: Array) -> Layout:
@@ -70,15 +70,21 @@ def pack_dense(task: Task, matrix: Array) -> Layout:
     pairs["n_columns"][:-1][exists] = d
     pairs["first_value"][:-1] = pairs["first_row"][:-1] * d
     pairs["block"][:-1][~exists] = -1
-    block_pairs = np.flatnonzero(exists).astype(np.int32)
+    block_pairs = np.flatnonzero(exists).astype(np.uint32)
     blocks = np.array(
         [(0, 0, d), (d, len(block_pairs), 0)], [(name, np.int64) for name in BLOCK_FIELDS]
     )
-    every = np.arange(d, dtype=np.int32)
+    every = np.arange(d, dtype=np.uint32)
     values = matrix.reshape(-1)
-    return Layout(
-        pairs, blocks, every, every, every, block_pairs, values, d, task.max_successors
-    )  # fmt: skip
+    packed = pairs, blocks, every, every, every, block_pairs, values, d
+    return with_task(task, packed, np.array([d]))
+
+
+def with_task(task: Task, packed: tuple[Any, ...], size: Array) -> Layout:
+    """Return the layout of packed features and what kernels read of their task; size (B,)."""
+    rows = task.indptr, task.successors, task.n_actions
+    starts = start_of(size**2), task.square_start, task.square_start
+    return Layout._make([*packed, task.max_successors, *rows, *starts])
 
 
 def start_of(lengths: Array) -> Array:

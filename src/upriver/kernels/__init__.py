@@ -19,8 +19,8 @@ LARGE = 200_000
 """Number of triples from which on a problem is divided among threads, see `kernels.compiled`."""
 
 MODULES = (
-    "compiled", "covariance", "ellipsoid", "episodes", "gram", "likelihood", "linear",
-    "model", "newton", "online", "optimism", "planning", "pooled", "soft", "stationary",
+    "choices", "compiled", "covariance", "ellipsoid", "episodes", "gram", "layout", "likelihood",
+    "linear", "model", "newton", "online", "optimism", "planning", "pooled", "soft", "stationary",
     "tabular", "value",
 )  # fmt: skip
 
@@ -58,7 +58,9 @@ class Layout(NamedTuple):
     """(B + 1,) records: `first_feature` in `features`, `first_pair` in `block_pairs`, `size`, the
     number of features of the block. The last record closes the first two."""
     columns: Array
-    """The feature of each column of each pair."""
+    """The feature of each column of each pair. These numbers, and those of the next three, are
+    unsigned: numba does not test such an index for wrap-around, which would take longer than the
+    sums that the index is for."""
     slots: Array
     """The position within its block of each column of each pair."""
     features: Array
@@ -69,78 +71,6 @@ class Layout(NamedTuple):
     """The matrices of the pairs, flat."""
     max_block_size: int
     max_successors: int
-
-    @property
-    def size(self) -> Array:
-        """(B,) number of features of each block."""
-        return self.blocks["size"][:-1]
-
-    @property
-    def feature_start(self) -> Array:
-        """(B + 1,) where the features of each block begin in `features`."""
-        return self.blocks["first_feature"]
-
-
-class Work(NamedTuple):
-    """Arrays that the kernels of the running model write to, so that no call allocates memory.
-
-    m stands for `max_block_size`, U for `max_successors`. The kernels of one `Features` object run
-    one at a time, so one set of these arrays serves all of them.
-    """
-
-    hessian: Array
-    """(m, m) of one block, lower triangle."""
-    factor: Array
-    """(m, m) lower Cholesky factor of one block."""
-    gradient: Array
-    """(m,) of one block."""
-    mean: Array
-    """(m,) the mean feature of a pair."""
-    step: Array
-    """(m,) the Newton step of a block."""
-    origin: Array
-    """(m,) the parameters of a block before the step."""
-    prob: Array
-    """(2 U,) the probabilities of the successors of a pair, then their logits."""
-    shrinkage: Array
-    """(U,) a_u / A_u, what triple effects leave of the weight of a successor."""
-    rows: Array
-    """(U, m + 1) the features of a pair after multiplication by the inverse factor."""
-    squares: Array
-    """(U,) their squared norms."""
-    visited: Array
-    """The pairs of one block that have a count."""
-    stamps: Array
-    """(B + 1,) the number of the call that changed each block last; the last entry counts calls."""
-    slope: Array
-    """(n,) the derivative of the loss by each triple effect, in log-odds. This and the next two
-    have one entry per row; (0,) where there are no triple effects."""
-    effect_step: Array
-    """(n,) the Newton step of each triple effect, in log-odds."""
-    effect_origin: Array
-    """(n,) the triple effects before the step."""
-
-
-class ErrorWeights(NamedTuple):
-    """How many standard errors the stored inner products of a pair's features stand for.
-
-    With G the inner products in the inverse matrix and G_own those that are left where the shared
-    columns are known, the model stores shared^2 (G - G_own) + own^2 G_own.
-    """
-
-    shared: float
-    own: float
-    kinds: Array
-    """(S*A,) whether a pair has shared columns alone (0), own columns alone (1) or both (2)."""
-    is_own: Array | None
-    """(d,) whether a packed column varies within one pair only; None where no pair has both kinds
-    or both count the same, and code that is for such pairs is then not compiled."""
-
-
-class Problem(NamedTuple):
-    """All that stays the same while a model of one `Features` object learns."""
-
-    layout: Layout
     indptr: Array
     """(S*A + 1,) where the triples of each pair begin."""
     successors: Array
@@ -152,4 +82,13 @@ class Problem(NamedTuple):
     """(S*A + 1,) where the U x U inner products of each pair begin."""
     product_start: Array
     """(S*A + 1,) the same where the smaller of two forms is kept, see `Features.product_start`."""
-    work: Work
+
+    @property
+    def size(self) -> Array:
+        """(B,) number of features of each block."""
+        return self.blocks["size"][:-1]
+
+    @property
+    def feature_start(self) -> Array:
+        """(B + 1,) where the features of each block begin in `features`."""
+        return self.blocks["first_feature"]

@@ -1,131 +1,180 @@
 """The inverse of the Hessian of (2), with triple effects: products, variances and draws.
 
 H is block diagonal in the triple effects and bordered by the shared features of a block, so
-everything goes by the Schur complement on the shared features (`kernels.pooled`), and no matrix
-over all triple effects is made. Each function takes a `compiled.Constants` that holds a
-`Problem`, and uses its work arrays.
+everything goes by the Schur complement on the shared features (`kernels.pooled`), L L^T, and no
+matrix over all triple effects is made. counts (C, n) and theta (C, d), of which row c is read.
 """
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_inline, njit_without_refcounts
-from upriver.kernels.gram import cholesky, solve_lower, solve_upper
-from upriver.kernels.likelihood import (
-    count_visits,
-    evaluate_block,
-    find_visited_pairs,
-    shrink_weights,
-    softmax,
+from upriver.kernels.compiled import njit_cached, njit_inline
+from upriver.kernels.gram import cholesky, log_determinant, solve_lower, solve_upper
+from upriver.kernels.layout import new_work
+from upriver.kernels.likelihood import count_visits, evaluate_block, find_visited_pairs, softmax
+from upriver.kernels.newton import newton_block
+from upriver.kernels.pooled import (
+    effect_logdet,
+    eliminate_effects,
+    project_rows,
+    solve_effects,
+    weigh_pair,
 )
-from upriver.kernels.pooled import eliminate_effects, project_rows, solve_effects
 
 
 @njit_inline
-def factor_hessian(layout, work, b, counts, theta, lam, scale):
+def factor_hessian(layout, work, b, counts, theta, c, lam, scale):
     """Factor the Schur complement of block b on its shared features into work.factor.
 
-    Returns (whether it is positive definite, the number of pairs in work.visited).
+    Returns (whether it is positive definite, the loss, the number of pairs in work.visited).
     """
-    n = find_visited_pairs(layout, counts, b, work.visited)
-    visited = work.visited[:n]
-    evaluate_block(layout, work, b, visited, counts, theta, lam, work.factor, scale)
-    return cholesky(work.factor, layout.blocks[b].size, lam), n
+    n_visited = find_visited_pairs(layout, counts, c, b, work.visited)
+    loss = evaluate_block(layout, work, b, n_visited, counts, theta, c, lam, scale, work.factor)
+    return cholesky(work.factor, layout.blocks[b].size, lam), loss, n_visited
 
 
-@njit_without_refcounts
-def solve(problem, counts, theta, lam, scale, vector):
-    """vector (d,) <- H^-1 vector, H the Hessian of (2) at theta, in place."""
-    layout, work = problem.layout, problem.work
-    pairs, features, x = layout.pairs, layout.features, work.gradient
+@njit_cached
+def solve(layout, counts, theta, lam, scale, vector):
+    """vector (d,) <- H^-1 vector, H the Hessian of (2) at theta[0], in place; scale is not 0."""
+    work = new_work(layout, scale)
+    pairs, features = layout.pairs, layout.features
     for pair in range(pairs.shape[0] - 1):
         for row in range(pairs[pair].first_row + 1, pairs[pair + 1].first_row):
             effect = pairs[pair].effect_offset + row
-            work.slope[row] = vector[effect] / scale
+            work.effects[row].slope = vector[effect] / scale
             vector[effect] /= lam  # right where there is no visit; the others are set below
     for b in range(layout.blocks.shape[0] - 1):
-        place, size = layout.blocks[b].first_feature, layout.blocks[b].size
-        _, n_visited = factor_hessian(layout, work, b, counts, theta, lam, scale)
-        visited = work.visited[:n_visited]
+        first, size = layout.blocks[b].first_feature, layout.blocks[b].size
+        n_visited = factor_hessian(layout, work, b, counts, theta, 0, lam, scale)[2]
         for i in range(size):
-            x[i] = vector[features[place + i]]
-        eliminate_effects(layout, work, visited, counts, theta, lam, scale)
-        solve_lower(work.factor, size, x)
-        solve_upper(work.factor, size, x)
+            work.gradient[i] = vector[features[first + i]]
+        eliminate_effects(layout, work, n_visited, counts, theta, 0, lam, scale)
         for i in range(size):
-            vector[features[place + i]] = x[i]
-        solve_effects(layout, work, visited, counts, theta, lam, scale, x)
-        for pair in visited:
-            for row in range(pairs[pair].first_row + 1, pairs[pair + 1].first_row):
-                vector[pairs[pair].effect_offset + row] = work.effect_step[row] / scale
+            work.step[i] = work.gradient[i]
+        solve_lower(work.factor, size, work.step)
+        solve_upper(work.factor, size, work.step)
+        for i in range(size):
+            vector[features[first + i]] = work.step[i]
+        solve_effects(layout, work, n_visited, counts, theta, 0, lam, scale)
+        for k in range(n_visited):
+            record = pairs[work.visited[k]]
+            for row in range(record.first_row + 1, pairs[work.visited[k] + 1].first_row):
+                vector[record.effect_offset + row] = work.effects[row].step / scale
 
 
-@njit_without_refcounts
-def shared_variances(problem, counts, theta, lam, scale, variance):
+@njit_cached
+def shared_variances(layout, counts, theta, lam, scale, variance):
     """variance (m,) <- the part of the diagonal of H^-1 that belongs to the shared features."""
-    layout, work = problem.layout, problem.work
-    unit = work.step
+    work = new_work(layout, scale)
     for b in range(layout.blocks.shape[0] - 1):
-        place, size = layout.blocks[b].first_feature, layout.blocks[b].size
-        factor_hessian(layout, work, b, counts, theta, lam, scale)
+        first, size = layout.blocks[b].first_feature, layout.blocks[b].size
+        factor_hessian(layout, work, b, counts, theta, 0, lam, scale)
         for i in range(size):  # e_i^T (L L^T)^-1 e_i = ||L^-1 e_i||^2
-            unit[:size] = 0.0
-            unit[i] = 1.0
-            variance[layout.features[place + i]] = solve_lower(work.factor, size, unit)
+            for j in range(size):
+                work.step[j] = 1.0 if i == j else 0.0
+            variance[layout.features[first + i]] = solve_lower(work.factor, size, work.step)
 
 
-@njit_without_refcounts
-def draw(problem, counts, theta, lam, scale, normals):
-    """normals (d,) <- a draw from N(theta, H^-1): theta + L^-T normals, block by block, H = L L^T.
+@njit_cached
+def draw(layout, counts, theta, lam, scale, normals):
+    """normals (C, d) <- draws from N(theta_c, H^-1): theta + L^-T normals, block by block.
 
-    counts (n,) and theta (d,) belong to one parameter. Returns the number of the first block that
-    is not positive definite, or -1.
+    Returns the number of the first block that is not positive definite, or -1.
     """
-    layout, work = problem.layout, problem.work
-    features, x = layout.features, work.step
-    for b in range(layout.blocks.shape[0] - 1):
-        place, size = layout.blocks[b].first_feature, layout.blocks[b].size
-        is_definite, _ = factor_hessian(layout, work, b, counts, theta, lam, scale)
-        if not is_definite:
-            return b
-        for i in range(size):
-            x[i] = normals[features[place + i]]
-        solve_upper(work.factor, size, x)
-        for i in range(size):
-            j = features[place + i]
-            normals[j] = theta[j] + x[i]
-        if scale is not None:
-            for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
-                pair = layout.block_pairs[i]
-                draw_effects(layout, work, pair, counts, theta, lam, scale, normals)
+    work = new_work(layout, scale)
+    for c in range(theta.shape[0]):
+        for b in range(layout.blocks.shape[0] - 1):
+            first, size = layout.blocks[b].first_feature, layout.blocks[b].size
+            if not factor_hessian(layout, work, b, counts, theta, c, lam, scale)[0]:
+                return b
+            for i in range(size):
+                work.step[i] = normals[c, layout.features[first + i]]
+            solve_upper(work.factor, size, work.step)
+            for i in range(size):
+                j = layout.features[first + i]
+                normals[c, j] = theta[c, j] + work.step[i]
+            if scale != 0.0:
+                for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
+                    pair = layout.block_pairs[i]
+                    draw_effects(layout, work, pair, counts, theta, c, lam, scale, normals)
     return -1
 
 
 @njit_inline
-def draw_effects(layout, work, pair, counts, theta, lam, scale, normals):
+def draw_effects(layout, work, pair, counts, theta, c, lam, scale, normals):
     """Draw the triple effects of a pair, given a draw whose shared features moved by work.step.
 
     Their covariance D + k k^T / sum a has the root D^1/2 (I + f v v^T), with v = D^-1/2 k /
     sqrt(sum a): it takes as many normals as there are triple effects, and O(U) operations.
     """
-    prob, shrinkage, root = work.prob, work.shrinkage, work.squares
-    first, c = layout.pairs[pair].first_row, scale * scale / lam
-    n = layout.pairs[pair + 1].first_row - first
-    effect = layout.pairs[pair].effect_offset + first
-    softmax(layout, pair, theta, prob, scale)
-    visits = count_visits(layout, pair, counts)
-    total = shrink_weights(layout, pair, visits, c, True, prob, shrinkage)
+    outcomes, variance, first = work.outcomes, scale * scale / lam, layout.pairs[pair].first_row
+    n, effect = layout.pairs[pair + 1].first_row - first, layout.pairs[pair].effect_offset + first
+    total = weigh_pair(layout, work, pair, counts, theta, c, lam, scale)
     if total == 0.0:
         total = 1.0  # without a visit every a_u is 0, and so is k
-    project_rows(layout, pair, work.step, prob)
-    mean, length, along = prob[0] * prob[n], 0.0, 0.0
+    project_rows(layout, work, pair)
+    mean, length, along = outcomes[0].prob * outcomes[0].logit, 0.0, 0.0
     for u in range(1, n):
-        mean += prob[u] * prob[n + u]
-        root[u] = np.sqrt(c * shrinkage[u])
-        v = c * prob[u] / root[u] / np.sqrt(total)
+        mean += outcomes[u].prob * outcomes[u].logit
+        root = np.sqrt(variance * outcomes[u].share)
+        v = variance * outcomes[u].prob / root / np.sqrt(total)
         length += v * v
-        along += v * normals[effect + u]
+        along += v * normals[c, effect + u]
     factor = along / (1.0 + np.sqrt(1.0 + length))
     for u in range(1, n):
-        noise = root[u] * normals[effect + u] + factor * c * prob[u] / np.sqrt(total)
-        moved = noise - c * prob[u] * (prob[n + u] - mean / total)
-        normals[effect + u] = theta[effect + u] + moved / scale
+        k = variance * outcomes[u].prob
+        root = np.sqrt(variance * outcomes[u].share)
+        noise = root * normals[c, effect + u] + factor * k / np.sqrt(total)
+        moved = noise - k * (outcomes[u].logit - mean / total)
+        normals[c, effect + u] = theta[c, effect + u] + moved / scale
+
+
+@njit_inline
+def measure_effects(layout, work, pair, counts, theta, c, lam, scale):
+    """Return log det of the part of the Hessian that belongs to the triple effects of a pair."""
+    pairs, outcomes = layout.pairs, work.outcomes
+    softmax(pairs, layout.columns, layout.values, pair, theta, c, scale, outcomes)
+    n, visits = (
+        pairs[pair + 1].first_row - pairs[pair].first_row,
+        count_visits(pairs, pair, counts, c),
+    )
+    return effect_logdet(n, visits, lam, scale, True, outcomes)
+
+
+@njit_cached
+def log_evidence(layout, counts, theta, lam, scale):
+    """Minimise (2) from theta (C, d), in place; return the log evidence there, -inf if it fails.
+
+    The log of the marginal likelihood, the ridge being a normal prior, by Laplace's approximation:
+    -loss - log det(H / lambda) / 2. Pairs without a visit add nothing to it.
+    """
+    work, result = new_work(layout, scale), 0.0
+    for c in range(theta.shape[0]):
+        for b in range(layout.blocks.shape[0] - 1):
+            n_visited = find_visited_pairs(layout, counts, c, b, work.visited)
+            if n_visited == 0:
+                continue
+            if not newton_block(layout, work, b, n_visited, counts, theta, c, lam, scale, False):
+                return -np.inf
+            result -= factor_hessian(layout, work, b, counts, theta, c, lam, scale)[1]
+            size = layout.blocks[b].size
+            result -= 0.5 * (log_determinant(work.factor, size) - size * np.log(lam))
+            for k in range(n_visited):
+                pair = work.visited[k]
+                n = layout.pairs[pair + 1].first_row - layout.pairs[pair].first_row
+                logdet = measure_effects(layout, work, pair, counts, theta, c, lam, scale)
+                result -= 0.5 * (logdet - (n - 1) * np.log(lam))
+    return result
+
+
+@njit_cached
+def information(layout, counts, theta, lam, scale):
+    """Return log det of the Hessian of (2) at theta[0], for any counts (1, n)."""
+    work, total = new_work(layout, scale), 0.0
+    for b in range(layout.blocks.shape[0] - 1):
+        factor_hessian(layout, work, b, counts, theta, 0, lam, scale)
+        total += log_determinant(work.factor, layout.blocks[b].size)
+        if scale != 0.0:
+            for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
+                pair = layout.block_pairs[i]
+                total += measure_effects(layout, work, pair, counts, theta, 0, lam, scale)
+    return total

@@ -4,35 +4,50 @@ Everything random is drawn by inverse transform from uniform numbers that the ca
 episode depends on its policy and its numbers alone.
 """
 
-from typing import Any, NamedTuple
-
 import numpy as np
+from numba import types
+from numba.experimental import structref
 
-from upriver.kernels.compiled import njit_inline, njit_without_refcounts
+from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.planning import evaluate_steps, last_difference
 
 
-class Environment(NamedTuple):
-    """The true MDP as the kernels of this file and `planning.evaluate` read it, in user's units."""
+@structref.register
+class EnvironmentType(types.StructRef):
+    """The type of an `Environment`."""
 
-    indptr: Any
-    """(S*A + 1,) the first row of each pair."""
-    successors: Any
-    """(n,) the next state of each triple."""
-    prob: Any
-    """(1|H, n) the probability of each triple."""
-    expected_reward: Any
-    """(1|H, S*A) the mean reward of each pair, what its triples add included."""
-    reward: Any
-    """(1|H, S*A) the reward of each pair without what its triples add."""
-    next_state_reward: Any
-    """(1|H, n) the reward that a triple adds, or (1, 0) where there is none."""
-    starts: Any
-    """(m,) the possible first states."""
-    start_probability: Any
-    """(m,) their probabilities."""
-    terminal: Any
-    """(S,) the value of ending in each state."""
+
+class Environment(structref.StructRefProxy):
+    """The true MDP as kernels read it, in user's units; `make_environment` makes one."""
+
+
+structref.define_proxy(
+    Environment,
+    EnvironmentType,
+    (
+        "indptr", "successors", "prob", "expected_reward", "reward", "next_state_reward", "starts",
+        "start_probability", "terminal",
+    ),
+)  # fmt: skip
+
+
+@njit_cached
+def make_environment(
+    indptr, successors, prob, expected_reward, reward, next_state_reward, starts,
+    start_probability, terminal,
+):  # fmt: skip
+    """Return an `Environment`.
+
+    indptr (S*A + 1,) the first row of each pair, successors (n,); prob (1|H, n); expected_reward
+    (1|H, S*A) the mean reward of each pair, what its triples add included, reward (1|H, S*A)
+    without that, next_state_reward (1|H, n) what a triple adds, or (1, 0) where there is none;
+    starts (m,) the possible first states, start_probability (m,); terminal (S,) the value of
+    ending in each state.
+    """
+    return Environment(
+        indptr, successors, prob, expected_reward, reward, next_state_reward, starts,
+        start_probability, terminal,
+    )  # fmt: skip
 
 
 @njit_inline
@@ -47,65 +62,70 @@ def draw_index(weights, start, stop, u):
 
 
 @njit_inline
-def draw_episode(env, policy, uniforms, states, actions, rewards):
-    """Draw one episode of policy (H, S) and return the sum of its rewards.
+def draw_triple(env, h, pair, u):
+    """Return a triple of a pair, drawn at step h by the uniform number u, and its reward."""
+    step = min(h, env.prob.shape[0] - 1)
+    row, total, last = env.indptr[pair], 0.0, env.indptr[pair + 1] - 1
+    while row < last:
+        total += env.prob[step, row]
+        if u < total:
+            break
+        row += 1
+    reward = env.reward[min(h, env.reward.shape[0] - 1), pair]
+    if env.next_state_reward.shape[1] > 0:
+        reward += env.next_state_reward[min(h, env.next_state_reward.shape[0] - 1), row]
+    return row, reward
 
-    uniforms (H+1,): the first number draws the first state, the others the transitions. Writes
-    states (H+1,), actions (H,) and rewards (H,).
+
+@njit_inline
+def draw_episode(env, policy, uniforms, i, states, actions, rewards):
+    """Draw episode i of policy (H, S) and return the sum of its rewards.
+
+    Of uniforms (n, H+1), the first number of a row draws the first state, the others the
+    transitions. Writes states (n, H+1), actions (n, H) and rewards (n, H).
     """
-    indptr, extra = env.indptr, env.next_state_reward
-    horizon, n_states = policy.shape
-    n_actions = (indptr.shape[0] - 1) // n_states
-    total = 0.0
-    first = draw_index(env.start_probability, np.int64(0), env.starts.shape[0], uniforms[0])
+    n_actions, total = (env.indptr.shape[0] - 1) // policy.shape[1], 0.0
+    first = draw_index(env.start_probability, 0, env.starts.shape[0], uniforms[i, 0])
     s = env.starts[first]
-    for h in range(horizon):
-        a = policy[h, s]
-        pair = s * n_actions + a
-        states[h] = s
-        actions[h] = a
-        rewards[h] = env.reward[min(h, env.reward.shape[0] - 1), pair]
-        p = env.prob[min(h, env.prob.shape[0] - 1)]
-        i = draw_index(p, indptr[pair], indptr[pair + 1], uniforms[h + 1])
-        if extra.shape[1] > 0:
-            rewards[h] += extra[min(h, extra.shape[0] - 1), i]
-        total += rewards[h]
-        s = env.successors[i]
-    states[horizon] = s
+    for h in range(policy.shape[0]):
+        states[i, h], actions[i, h] = s, policy[h, s]
+        row, rewards[i, h] = draw_triple(env, h, s * n_actions + policy[h, s], uniforms[i, h + 1])
+        total += rewards[i, h]
+        s = env.successors[row]
+    states[i, policy.shape[0]] = s
     return total
 
 
-@njit_without_refcounts
+@njit_cached
 def play_episode(
-    environment, optimum, policy, previous, v, uniforms, states, actions, rewards, outcome
+    environment, optimum, policy, previous, v, uniforms, i, k, states, actions, rewards, figures
 ):
-    """Evaluate policy (H, S) exactly, `planning.evaluate`, then draw one episode of it.
+    """Evaluate policy (H, S) exactly, `planning.evaluate`, then draw episode i of it.
 
     optimum (S,) is V* of the first step; v (H+1, S) holds the value of `previous` (H, S) and gets
-    that of `policy`. outcome (3,) gets the return of the episode, its terminal value included, and
-    of its first state the value of the policy and the optimum. Returns False, and draws nothing,
-    where the policy plays an action that does not exist.
+    that of `policy`. The rows i of the other arrays, see `draw_episode`, are those of the episode;
+    column k of figures (3, K) gets the return, its terminal value included, and of the first state
+    the value of the policy and the optimum. Returns False, and draws nothing, where the policy
+    plays an action that does not exist.
     """
-    env = environment
     end = last_difference(policy, previous) + 1  # later steps have the same policy and value
-    if not evaluate_steps(env, policy, previous, v, 0, end, 0, policy.shape[1]):
+    if not evaluate_steps(environment, policy, previous, v, 0, end, 0, policy.shape[1]):
         return False
-    total = draw_episode(env, policy, uniforms, states, actions, rewards)
-    outcome[0] = total + env.terminal[states[states.shape[0] - 1]]
-    outcome[1] = v[0, states[0]]
-    outcome[2] = optimum[states[0]]
+    total = draw_episode(environment, policy, uniforms, i, states, actions, rewards)
+    figures[0, k] = total + environment.terminal[states[i, policy.shape[0]]]
+    figures[1, k] = v[0, states[i, 0]]
+    figures[2, k] = optimum[states[i, 0]]
     return True
 
 
-@njit_without_refcounts
+@njit_cached
 def play_episodes(environment, policy, uniforms, states, actions, rewards):
-    """Draw one episode per row of uniforms (n, H+1); states (n, H+1), actions, rewards (n, H)."""
-    env = environment
+    """Draw one episode per row of uniforms (n, H+1), see `draw_episode`."""
     for i in range(uniforms.shape[0]):
-        draw_episode(env, policy, uniforms[i], states[i], actions[i], rewards[i])
+        draw_episode(environment, policy, uniforms, i, states, actions, rewards)
 
 
-@njit_without_refcounts
+@njit_cached
 def play_stream(environment, mixture, restart, uniforms, state, states, actions, rewards):
     """Play a stationary policy from `state` until a restart or the end of uniforms (T, 3).
 
@@ -114,22 +134,17 @@ def play_stream(environment, mixture, restart, uniforms, state, states, actions,
     the number of steps and the state after them.
     """
     env = environment
-    indptr, prob, extra = env.indptr, env.prob[0], env.next_state_reward[0]
-    n_actions = mixture.shape[0] // env.terminal.shape[0]
-    s = state
+    n_actions, s = mixture.shape[0] // env.terminal.shape[0], state
     states[0] = s
     for t in range(uniforms.shape[0]):
         pair = draw_index(mixture, s * n_actions, (s + 1) * n_actions, uniforms[t, 0])
         actions[t] = pair - s * n_actions
-        rewards[t] = env.reward[0, pair]
-        i = draw_index(prob, indptr[pair], indptr[pair + 1], uniforms[t, 1])
-        if extra.shape[0] > 0:
-            rewards[t] += extra[i]
-        s = np.int64(env.successors[i])
+        row, rewards[t] = draw_triple(env, 0, pair, uniforms[t, 1])
+        s = np.int64(env.successors[row])
         states[t + 1] = s
         if uniforms[t, 2] < restart:
             u = uniforms[t, 2] / restart  # uniform again, given that there is a restart
-            first = draw_index(env.start_probability, np.int64(0), env.starts.shape[0], u)
+            first = draw_index(env.start_probability, 0, env.starts.shape[0], u)
             return t + 1, np.int64(env.starts[first])
     return uniforms.shape[0], s
 
@@ -147,17 +162,16 @@ def find_row(indptr, successors, pair, target):
     return low if low < indptr[pair + 1] and successors[low] == target else -1
 
 
-@njit_without_refcounts
-def count_transitions(indptr, successors, n_actions, states, actions, counts, visited):
-    """Add an episode to counts (1|H, n); visited (H,) gets the pair of each step.
+@njit_cached
+def count_transitions(indptr, successors, n_actions, states, actions, counts):
+    """Add an episode to counts (1|H, n), or only check it against the support, with (1, 0).
 
     Returns the first step whose transition is outside the declared support, or -1.
     """
     for h in range(actions.shape[0]):
-        pair = states[h] * n_actions + actions[h]
-        row = find_row(indptr, successors, pair, states[h + 1])
+        row = find_row(indptr, successors, states[h] * n_actions + actions[h], states[h + 1])
         if row < 0:
             return h
-        counts[min(h, counts.shape[0] - 1), row] += 1.0
-        visited[h] = pair
+        if counts.shape[1] > 0:
+            counts[min(h, counts.shape[0] - 1), row] += 1.0
     return -1

@@ -1,18 +1,26 @@
 """Eq. (5), the Gram matrix, and norms of the features in the inverse of such a matrix.
 
-A = lambda I + sum over visits of (s, a) and over the successors s' of varphi varphi^T. It has the
-blocks of the `Layout`. Symmetric matrices are kept in their lower triangle. Factors and solves are
-not those of np.linalg: a block is small, and a call to LAPACK would cost more than its work.
+    (5)  A = lambda I + sum over visits of (s, a) and over the successors s' of varphi varphi^T
+
+A has the blocks of the `Layout`. Symmetric matrices are kept in their lower triangle, (m, m) of a
+block. Factors and solves are not those of np.linalg: a block is small, and a call to LAPACK would
+cost more than its work.
 """
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir
-from upriver.kernels.likelihood import count_visits, shrink_weights
+from upriver.kernels.compiled import njit_cached, njit_inline
+from upriver.kernels.likelihood import (
+    add_moments,
+    count_visits,
+    effect_variance,
+    reset_matrix,
+    shrink_weights,
+)
 
 
 @njit_inline
-def cholesky(matrix, m, floor=0.0):
+def cholesky(matrix, m, floor):
     """Factor the leading m x m in place, lower triangle; return False if not positive definite.
 
     The matrix is known to be at least floor I, so a pivot below `floor` is rounding error and is
@@ -24,8 +32,7 @@ def cholesky(matrix, m, floor=0.0):
             pivot -= matrix[j, i] * matrix[j, i]
         if not pivot > 0.0 and not floor > 0.0:
             return False
-        pivot = max(pivot, floor)
-        pivot = np.sqrt(pivot)
+        pivot = np.sqrt(max(pivot, floor))
         matrix[j, j] = pivot
         for i in range(j + 1, m):
             x = matrix[i, j]
@@ -36,8 +43,17 @@ def cholesky(matrix, m, floor=0.0):
 
 
 @njit_inline
-def add_logdet(factor, m, total):
-    """Return total + log det of L L^T, L the leading m x m of factor."""
+def copy_lower(source, m, target):
+    """Copy the lower triangle of the leading m x m."""
+    for i in range(m):
+        for j in range(i + 1):
+            target[i, j] = source[i, j]
+
+
+@njit_inline
+def log_determinant(factor, m):
+    """Return log det of L L^T, L the leading m x m of factor."""
+    total = 0.0
     for i in range(m):
         total += 2.0 * np.log(factor[i, i])
     return total
@@ -73,88 +89,65 @@ def inverse(matrix, matrix_start, size, floor):
 
     The matrix is known to be at least floor I.
     """
+    largest = 0
     for b in range(size.shape[0]):
-        m = size[b]
-        block = matrix[matrix_start[b] : matrix_start[b] + m * m].copy().reshape(m, m)
+        largest = max(largest, size[b])
+    block, x = np.empty((largest, largest)), np.empty(largest)
+    for b in range(size.shape[0]):
+        m, start = size[b], matrix_start[b]
+        for i in range(m):
+            for j in range(i + 1):
+                block[i, j] = matrix[start + i * m + j]
         if not cholesky(block, m, floor):
             return b
-        x = np.empty(m)
         for j in range(m):
-            x[:] = 0.0
-            x[j] = 1.0
+            for i in range(m):
+                x[i] = 1.0 if i == j else 0.0
             solve_lower(block, m, x)
             solve_upper(block, m, x)
             for i in range(m):
-                matrix[matrix_start[b] + i * m + j] = x[i]
+                matrix[start + i * m + j] = x[i]
     return -1
 
 
 @njit_inline
-def add_row(layout, pair, u, weight, gram):
-    """Add weight * phi_u phi_u^T of successor u to the matrix of the pair's block."""
-    pairs, slots, values = layout.pairs, layout.slots, layout.values
-    w, column = np.uint64(pairs[pair].n_columns), np.uint64(pairs[pair].first_column)
-    row = np.uint64(pairs[pair].first_value) + np.uint64(u) * w
-    for i in range(w):
-        x = weight * values[row + i]
-        if x != 0.0:
-            k = np.uint32(slots[column + i])
-            for j in range(i + np.uint64(1)):
-                gram[k, np.uint32(slots[column + j])] += x * values[row + j]
-
-
-@njit_inline_ir
-def add_outer(layout, pair, weight, gram):
-    """Add weight * sum_u phi_u phi_u^T over the successors to the matrix of the pair's block."""
-    for u in range(layout.pairs[pair + 1].first_row - layout.pairs[pair].first_row):
-        add_row(layout, pair, u, weight, gram)
-
-
-@njit_inline_ir
-def gram_block(layout, work, b, visited, counts, lam, gram, scale):
+def gram_block(layout, work, b, n_visited, counts, c, lam, scale, gram):
     """Compute the Gram matrix, eq. (5), of block b: lam I + sum N(s, a) sum_u phi_u phi_u^T.
 
     Where there are triple effects it is what they leave, see `kernels.pooled`, with the weight
     a_u instead of N(s, a).
     """
-    pairs = layout.pairs
+    pairs, slots, values = layout.pairs, layout.slots, layout.values
+    outcomes, mean, visited = work.outcomes, work.mean, work.visited
+    reset_matrix(gram, layout.blocks[b].size, lam)
     for i in range(layout.blocks[b].size):
-        for j in range(i):
-            gram[i, j] = 0.0
-        gram[i, i] = lam
-    for pair in visited:
-        visits = count_visits(layout, pair, counts)
-        if scale is not None:
-            c = scale * scale / lam
-            shrink_weights(layout, pair, visits, c, False, work.prob, work.shrinkage)
-        for u in range(pairs[pair + 1].first_row - pairs[pair].first_row):
-            weight = visits
-            if scale is not None:
-                weight = work.prob[u]
-            add_row(layout, pair, u, weight, gram)
+        mean[i] = 0.0
+    variance = effect_variance(scale, lam)
+    for k in range(n_visited):
+        visits = count_visits(pairs, visited[k], counts, c)
+        shrink_weights(pairs, visited[k], visits, variance, False, outcomes)
+        add_moments(pairs, slots, values, visited[k], outcomes, mean, gram)
 
 
 @njit_inline
-def solve_rows(layout, pair, factor, m, rows, squares):
-    """rows[u] <- L^-1 phi_u for the successors u of a pair; squares[u] <- its squared norm.
+def solve_rows(pairs, slots, values, pair, factor, m, rows, outcomes):
+    """rows[u] <- L^-1 phi_u for the successors u of a pair; their square gets its squared norm.
 
     The loop goes over entries and then over rows, since an entry depends on those before it in the
     same row: while the processor waits for one row it works on another.
     """
-    pairs, slots, values = layout.pairs, layout.slots, layout.values
-    w, column = pairs[pair].n_columns, pairs[pair].first_column
-    n = pairs[pair + 1].first_row - pairs[pair].first_row
+    record, n = pairs[pair], pairs[pair + 1].first_row - pairs[pair].first_row
+    w, column = record.n_columns, record.first_column
     zeros = m  # the number of leading entries that are 0 in all rows, and stay 0
     for u in range(n):
-        squares[u] = 0.0
+        outcomes[u].square = 0.0
         for i in range(m):
             rows[u, i] = 0.0
         for j in range(w):
-            x = values[pairs[pair].first_value + u * w + j]
+            x = values[record.first_value + u * w + j]
             if x != 0.0:
                 rows[u, slots[column + j]] = x
-                if slots[column + j] < zeros:
-                    zeros = np.int64(slots[column + j])
+                zeros = min(zeros, slots[column + j])
     for i in range(zeros, m):
         for u in range(n):
             x = rows[u, i]
@@ -162,37 +155,36 @@ def solve_rows(layout, pair, factor, m, rows, squares):
                 x -= factor[i, j] * rows[u, j]
             x /= factor[i, i]
             rows[u, i] = x
-            squares[u] += x * x
+            outcomes[u].square += x * x
 
 
 @njit_inline
-def store_inner_products(layout, pair, m, products, product_start, rows, squares):
-    """Return max_u ||phi_u||, the root of the largest of `squares`; store the inner products.
+def store_inner_products(n, m, products, c, start, end, rows, outcomes):
+    """Return max_u ||phi_u||, the root of the largest square; store the inner products.
 
-    products gets all inner products of the rows of the pair, U x U; or, where product_start leaves
-    less room, the rows themselves (U, m + 1), whose last entry is the root of what squares[u] has
-    beside them. Nothing is stored where products is empty.
+    products (C, .) gets, from start on, all inner products of the n rows, n x n; or, where the end
+    leaves less room, the rows themselves (n, m + 1), whose last entry is the root of what the
+    square of an outcome has beside them. Nothing is stored where products is empty.
     """
-    n = layout.pairs[pair + 1].first_row - layout.pairs[pair].first_row
     largest = 0.0
     for u in range(n):
-        largest = max(largest, squares[u])
-    if products.shape[0] > 0:
-        start = product_start[pair]
-        if product_start[pair + 1] - start < n * n:
-            for u in range(n):
-                rest = squares[u]
-                for i in range(m):
-                    products[start + u * (m + 1) + i] = rows[u, i]
-                    rest -= rows[u, i] * rows[u, i]
-                products[start + u * (m + 1) + m] = np.sqrt(max(rest, 0.0))
-            return np.sqrt(largest)
+        largest = max(largest, outcomes[u].square)
+    if products.shape[1] == 0:
+        return np.sqrt(largest)
+    if end - start < n * n:
         for u in range(n):
-            products[start + u * n + u] = squares[u]
-            for t in range(u):
-                x = 0.0
-                for i in range(m):
-                    x += rows[u, i] * rows[t, i]
-                products[start + u * n + t] = x
-                products[start + t * n + u] = x
+            rest = outcomes[u].square
+            for i in range(m):
+                products[c, start + u * (m + 1) + i] = rows[u, i]
+                rest -= rows[u, i] * rows[u, i]
+            products[c, start + u * (m + 1) + m] = np.sqrt(max(rest, 0.0))
+        return np.sqrt(largest)
+    for u in range(n):
+        products[c, start + u * n + u] = outcomes[u].square
+        for t in range(u):
+            x = 0.0
+            for i in range(m):
+                x += rows[u, i] * rows[t, i]
+            products[c, start + u * n + t] = x
+            products[c, start + t * n + u] = x
     return np.sqrt(largest)

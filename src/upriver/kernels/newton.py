@@ -1,9 +1,17 @@
-"""Eq. (3), the maximum-likelihood estimate: Newton's method on (2), block by block."""
+"""Eq. (3), the maximum-likelihood estimate: Newton's method on (2), block by block.
+
+    step = H^-1 gradient, theta <- theta - size * step, size halved until the loss falls
+
+counts (C, n), theta (C, d); H (m, m) is the Hessian of one block. Triple effects are eliminated
+from the gradient, the block is solved for the shared features, and the effects follow from that
+solution (`kernels.pooled`).
+"""
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_inline_ir, njit_without_refcounts
-from upriver.kernels.gram import cholesky, solve_lower, solve_upper
+from upriver.kernels.compiled import njit_cached, njit_inline
+from upriver.kernels.gram import cholesky, copy_lower, solve_lower, solve_upper
+from upriver.kernels.layout import new_work
 from upriver.kernels.likelihood import count_visits, evaluate_block, find_visited_pairs
 from upriver.kernels.pooled import compute_effect_slopes, eliminate_effects, solve_effects
 
@@ -12,27 +20,67 @@ ITERATIONS = 100
 SMALLEST_STEP = 1e-12  # share of a Newton step below which halving it is given up
 
 
-@njit_inline_ir
-def newton_block(layout, work, b, visited, counts, theta, lam, scale, keep_hessian):
+@njit_inline
+def move_block(layout, work, b, n_visited, theta, c, scale, size):
+    """theta <- the parameters of block b before the step, minus size * step."""
+    first, step, origin = layout.blocks[b].first_feature, work.step, work.origin
+    for i in range(layout.blocks[b].size):
+        theta[c, layout.features[first + i]] = origin[i] - size * step[i]
+    if scale == 0.0:
+        return
+    pairs, visited, effects = layout.pairs, work.visited, work.effects
+    for k in range(n_visited):
+        offset = pairs[visited[k]].effect_offset
+        for row in range(pairs[visited[k]].first_row + 1, pairs[visited[k] + 1].first_row):
+            theta[c, offset + row] = effects[row].origin - size * effects[row].step / scale
+
+
+@njit_inline
+def compute_step(layout, work, b, n_visited, counts, theta, c, lam, scale):
+    """Write the Newton step and the present parameters of block b into `work`.
+
+    Returns the squared decrement, gradient^T H^-1 gradient; -1 where H is singular.
+    """
+    first, m = layout.blocks[b].first_feature, layout.blocks[b].size
+    if scale != 0.0:
+        compute_effect_slopes(layout, work, n_visited, counts, theta, c, lam, scale)
+        eliminate_effects(layout, work, n_visited, counts, theta, c, lam, scale)
+    for i in range(m):
+        work.step[i] = work.gradient[i]
+        work.origin[i] = theta[c, layout.features[first + i]]
+    copy_lower(work.hessian, m, work.factor)
+    if not cholesky(work.factor, m, lam):
+        return -1.0
+    decrement = solve_lower(work.factor, m, work.step)
+    solve_upper(work.factor, m, work.step)
+    if scale != 0.0:
+        decrement += solve_effects(layout, work, n_visited, counts, theta, c, lam, scale)
+        pairs, visited, effects = layout.pairs, work.visited, work.effects
+        for k in range(n_visited):
+            offset = pairs[visited[k]].effect_offset
+            for row in range(pairs[visited[k]].first_row + 1, pairs[visited[k] + 1].first_row):
+                effects[row].origin = theta[c, offset + row]
+    return decrement
+
+
+@njit_inline
+def newton_block(layout, work, b, n_visited, counts, theta, c, lam, scale, keep_hessian):
     """Minimise (2) over the coordinates of block b, in place in theta, from the theta given.
 
-    Newton's method with step halving. The step whose squared decrement is at most DECREMENT is the
-    last; the error that it leaves is of that order squared. `visited` are the pairs of the block
+    The step whose squared decrement is at most DECREMENT is the last; the error that it leaves is
+    of that order squared. The first n_visited entries of work.visited are the pairs of the block
     that have a count. With `keep_hessian` the Hessian at the result is left in work.hessian.
     Returns False where there is no ridge and the Hessian is singular or no step decreases the loss.
     """
-    features, place, m = layout.features, layout.blocks[b].first_feature, layout.blocks[b].size
-    pairs, hessian, factor, gradient = layout.pairs, work.hessian, work.factor, work.gradient
-    step, origin = work.step, work.origin
     total = 0.0
-    for pair in visited:
-        total += count_visits(layout, pair, counts)
+    for k in range(n_visited):
+        total += count_visits(layout.pairs, work.visited[k], counts, c)
     enough = DECREMENT * min(total, 1.0)  # the decrement scales with the weights of the data
-    loss = np.inf
-    decrement = np.inf
-    size = 0.0
+    loss, decrement, size = np.inf, np.inf, 0.0
     for _ in range(ITERATIONS):
-        trial = evaluate_block(layout, work, b, visited, counts, theta, lam, hessian, scale)
+        trial = evaluate_block(
+            layout, work, b, n_visited, counts, theta, c, lam, scale, work.hessian
+        )
         # Near the minimum rounding hides the decrease, but the full step is right there.
         near = decrement <= max(enough, 1e-12 * loss)
         if size > 0.0 and not (trial <= loss - 1e-4 * size * decrement or near):
@@ -43,46 +91,25 @@ def newton_block(layout, work, b, visited, counts, theta, lam, scale, keep_hessi
             if decrement <= enough:  # that step was the last, taken for the Hessian after it
                 return True
             loss = trial
-            # step <- H^-1 gradient. Triple effects are eliminated from the gradient, the block is
-            # solved for the shared features, and the effects follow from that solution.
-            if scale is not None:
-                compute_effect_slopes(layout, work, visited, counts, theta, lam, scale)
-                eliminate_effects(layout, work, visited, counts, theta, lam, scale)
-            for i in range(m):
-                step[i] = gradient[i]
-                origin[i] = theta[features[place + i]]
-                for j in range(i + 1):
-                    factor[i, j] = hessian[i, j]
-            if not cholesky(factor, m, lam):
+            decrement = compute_step(layout, work, b, n_visited, counts, theta, c, lam, scale)
+            if decrement < 0.0:
                 return False
-            decrement = solve_lower(factor, m, step)
-            solve_upper(factor, m, step)
-            if scale is not None:
-                decrement += solve_effects(layout, work, visited, counts, theta, lam, scale, step)
-                for pair in visited:
-                    for row in range(pairs[pair].first_row + 1, pairs[pair + 1].first_row):
-                        work.effect_origin[row] = theta[pairs[pair].effect_offset + row]
             if decrement <= 1e-14 * enough:
                 return True
             size = 1.0
-        for i in range(m):
-            theta[features[place + i]] = origin[i] - size * step[i]
-        if scale is not None:
-            for pair in visited:
-                for row in range(pairs[pair].first_row + 1, pairs[pair + 1].first_row):
-                    moved = work.effect_origin[row] - size * work.effect_step[row] / scale
-                    theta[pairs[pair].effect_offset + row] = moved
+        move_block(layout, work, b, n_visited, theta, c, scale, size)
         if decrement <= enough and not keep_hessian:
             return True
     return False
 
 
-@njit_without_refcounts
-def fit_blocks(problem, counts, theta, lam, scale):
+@njit_cached
+def fit_blocks(layout, counts, theta, lam, scale):
     """Minimise (2) over every block from the theta given; return the first that failed, or -1."""
-    layout, work = problem.layout, problem.work
-    for b in range(layout.blocks.shape[0] - 1):
-        visited = work.visited[: find_visited_pairs(layout, counts, b, work.visited)]
-        if not newton_block(layout, work, b, visited, counts, theta, lam, scale, False):
-            return b
+    work = new_work(layout, scale)
+    for c in range(counts.shape[0]):
+        for b in range(layout.blocks.shape[0] - 1):
+            n_visited = find_visited_pairs(layout, counts, c, b, work.visited)
+            if not newton_block(layout, work, b, n_visited, counts, theta, c, lam, scale, False):
+                return b
     return -1

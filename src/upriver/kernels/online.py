@@ -1,51 +1,58 @@
 """Online estimates of the MNL model, one transition at a time, and the bonuses read off them.
 
-The cost is O(1) in the number of episodes. `model` is a `mnl.online.Online`: model.matrix
-(C, sum m^2) holds the symmetric m x m matrix of each block, flat, from matrix_start[b] on; C is the
-number of parameters, 1 or H, and step h learns and reads parameter min(h, C - 1). `problem` is a
-`compiled.Constants` that holds a `Problem`. Triple effects are not supported.
+    Newton   A <- A + rate * sum_u phi_u phi_u^T, theta <- Proj_A(theta - A^-1 grad l(theta))
+    mirror   M = B + rate * Hess l(theta), theta' = Proj_M(theta - rate * M^-1 grad l(theta)),
+             B <- B + Hess l(theta')
+
+l is the loss of one transition, (2) without the ridge. The cost is O(1) in the number of episodes.
+The arrays are those of a `mnl.online.Online`: theta (C, d), matrix (C, sum m^2) with the symmetric
+m x m matrix of each block, flat, from matrix_start[b] on, prob (C, n), max_norm (C, S*A), products
+(C, sum U^2) and logdet (C, B). C is 1 or H, and step h learns and reads parameter min(h, C - 1).
+Triple effects are not supported.
 """
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached
+from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.episodes import find_row
 from upriver.kernels.gram import (
-    add_logdet,
-    add_outer,
     cholesky,
+    log_determinant,
     solve_lower,
     solve_rows,
     solve_upper,
     store_inner_products,
 )
-from upriver.kernels.likelihood import evaluate_block, softmax
-from upriver.kernels.planning import max_successors
+from upriver.kernels.layout import new_work
+from upriver.kernels.likelihood import add_moments, evaluate_pair, reset_matrix, softmax
 
 ROOT_STEPS = 100
 ROOT_TOLERANCE = 1e-13
 
 
-@njit_cached
-def view_block(layout, matrix, matrix_start, b):
-    """Return the m x m matrix of block b of one parameter's matrix, not a copy."""
-    m = layout.blocks[b].size
-    return matrix[matrix_start[b] : matrix_start[b] + m * m].reshape(m, m)
-
-
-@njit_cached
-def factor_shifted(block, m, shift, factor):
-    """Write the Cholesky factor of block + shift I into factor; False if not positive definite."""
+@njit_inline
+def load_block(layout, matrix, c, b, shift, block):
+    """block (m, m) <- matrix of block b + shift I, lower triangle."""
+    start, m = layout.matrix_start[b], layout.blocks[b].size
     for i in range(m):
-        for j in range(i):
-            factor[i, j] = block[i, j]
-        factor[i, i] = block[i, i] + shift
-    return cholesky(factor, m)
+        for j in range(i + 1):
+            block[i, j] = matrix[c, start + i * m + j]
+        block[i, i] += shift
 
 
-@njit_cached
-def project(layout, matrix, matrix_start, bound, theta, factor):
-    """Project theta, in place, onto the ball ||x|| <= bound in the norm of `matrix`.
+@njit_inline
+def store_block(layout, block, matrix, c, b):
+    """Store the lower triangle of block (m, m) as the symmetric matrix of block b."""
+    start, m = layout.matrix_start[b], layout.blocks[b].size
+    for i in range(m):
+        for j in range(i + 1):
+            matrix[c, start + i * m + j] = block[i, j]
+            matrix[c, start + j * m + i] = block[i, j]
+
+
+@njit_inline
+def project(layout, matrix, c, bound, theta):
+    """Project theta[c], in place, onto the ball ||x|| <= bound in the norm of matrix[c].
 
     The projection is x(mu) = (M + mu I)^-1 M theta with ||x(mu)|| = bound. 1 / ||x(mu)|| rises and
     is concave in mu, so Newton's method on it climbs from mu = 0 to the root in a few steps and
@@ -53,34 +60,34 @@ def project(layout, matrix, matrix_start, bound, theta, factor):
     moved.
     """
     norm2 = 0.0
-    for x in theta:
-        norm2 += x * x
+    for j in range(theta.shape[1]):
+        norm2 += theta[c, j] * theta[c, j]
     if norm2 <= bound * bound:
         return False
     n_blocks, features = layout.blocks.shape[0] - 1, layout.features
-    image = np.zeros(theta.shape[0])  # M theta, by blocks
+    image = np.zeros(theta.shape[1])  # M theta, by blocks
     for b in range(n_blocks):
-        start = layout.blocks[b].first_feature
-        block = view_block(layout, matrix, matrix_start, b)
-        for i in range(layout.blocks[b].size):
-            for j in range(i + 1):
-                image[start + i] += block[i, j] * theta[features[start + j]]
-                if j < i:
-                    image[start + j] += block[i, j] * theta[features[start + i]]
+        first, m = layout.blocks[b].first_feature, layout.blocks[b].size
+        for i in range(m):
+            for j in range(m):
+                x = matrix[c, layout.matrix_start[b] + i * m + j]
+                image[first + i] += x * theta[c, features[first + j]]
     x = np.empty(layout.max_block_size)
+    factor = np.empty((layout.max_block_size, layout.max_block_size))
     mu = 0.0
     for _ in range(ROOT_STEPS):
         norm2 = 0.0
         slope = 0.0  # x^T (M + mu I)^-1 x
         for b in range(n_blocks):
-            start, m = layout.blocks[b].first_feature, layout.blocks[b].size
-            factor_shifted(view_block(layout, matrix, matrix_start, b), m, mu, factor)
+            first, m = layout.blocks[b].first_feature, layout.blocks[b].size
+            load_block(layout, matrix, c, b, mu, factor)
+            cholesky(factor, m, 0.0)
             for i in range(m):
-                x[i] = image[start + i]
+                x[i] = image[first + i]
             solve_lower(factor, m, x)
             solve_upper(factor, m, x)
             for i in range(m):
-                theta[features[start + i]] = x[i]
+                theta[c, features[first + i]] = x[i]
                 norm2 += x[i] * x[i]
             slope += solve_lower(factor, m, x)
         excess = np.sqrt(norm2) / bound - 1.0
@@ -90,116 +97,129 @@ def project(layout, matrix, matrix_start, bound, theta, factor):
     return True
 
 
-@njit_cached
-def descend(layout, block, b, step_size, gradient, theta, factor):
-    """theta <- theta - step_size * block^-1 gradient on the coordinates of block b."""
-    m = layout.blocks[b].size
-    if not factor_shifted(block, m, 0.0, factor):
-        return False
+@njit_inline
+def evaluate_transition(layout, work, pair, u, theta, c, b):
+    """Fill work.gradient and work.hessian with those of the loss of one transition, to u."""
+    pairs, outcomes, gradient, hessian = layout.pairs, work.outcomes, work.gradient, work.hessian
+    reset_matrix(hessian, layout.blocks[b].size, 0.0)
+    for i in range(layout.blocks[b].size):
+        gradient[i] = 0.0
+    for t in range(pairs[pair + 1].first_row - pairs[pair].first_row):
+        outcomes[t].count = 1.0 if t == u else 0.0
+    evaluate_pair(
+        pairs, layout.columns, layout.slots, layout.values, pair, theta, c, 0.0, 0.0, outcomes,
+        work.mean, gradient, hessian,
+    )  # fmt: skip
+
+
+@njit_inline
+def take_step(layout, work, before, pair, u, theta, matrix, c, b, rate, bound, mirror):
+    """Do an online step for the transition of a pair to its successor u; before (m, m) is scratch.
+
+    Returns whether the matrix is positive definite, and whether a projection moved theta.
+    """
+    m, first, features = layout.blocks[b].size, layout.blocks[b].first_feature, layout.features
+    gradient, hessian, factor = work.gradient, work.hessian, work.factor
+    evaluate_transition(layout, work, pair, u, theta, c, b)
+    load_block(layout, matrix, c, b, 0.0, before)
+    if not mirror:
+        outcomes, mean = work.outcomes, work.mean
+        for t in range(layout.max_successors):
+            outcomes[t].prob = rate
+        for i in range(m):
+            mean[i] = 0.0
+        add_moments(layout.pairs, layout.slots, layout.values, pair, outcomes, mean, before)
+    for i in range(m):
+        for j in range(i + 1):
+            factor[i, j] = before[i, j] + (rate * hessian[i, j] if mirror else 0.0)
+    if not mirror or bound < np.inf:  # a projection reads the matrix
+        store_block(layout, factor, matrix, c, b)
+    if not cholesky(factor, m, 0.0):
+        return False, False
     solve_lower(factor, m, gradient)
     solve_upper(factor, m, gradient)
     for i in range(m):
-        theta[layout.features[layout.blocks[b].first_feature + i]] -= step_size * gradient[i]
+        theta[c, features[first + i]] -= (rate if mirror else 1.0) * gradient[i]
+    is_moved = bound < np.inf and project(layout, matrix, c, bound, theta)
+    if mirror:
+        evaluate_transition(layout, work, pair, u, theta, c, b)
+        for i in range(m):
+            for j in range(i + 1):
+                before[i, j] += hessian[i, j]
+        store_block(layout, before, matrix, c, b)
+    return True, is_moved
+
+
+@njit_inline
+def refresh_block(layout, work, theta, matrix, prob, max_norm, products, logdet, c, b):
+    """Compute what planning reads of block b; where its logdet is not NaN the matrix is as before.
+
+    Returns whether the matrix is positive definite.
+    """
+    pairs, columns, slots, values = layout.pairs, layout.columns, layout.slots, layout.values
+    outcomes, rows, factor, square_start = (
+        work.outcomes,
+        work.rows,
+        work.factor,
+        layout.square_start,
+    )
+    size, is_stale = layout.blocks[b].size, np.isnan(logdet[c, b])
+    if is_stale:
+        load_block(layout, matrix, c, b, 0.0, factor)
+        if not cholesky(factor, size, 0.0):
+            return False
+        logdet[c, b] = log_determinant(factor, size)
+    for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
+        pair = layout.block_pairs[i]
+        first = pairs[pair].first_row
+        n = pairs[pair + 1].first_row - first
+        softmax(pairs, columns, values, pair, theta, c, 0.0, outcomes)
+        for u in range(n):
+            prob[c, first + u] = outcomes[u].prob
+        if is_stale:
+            solve_rows(pairs, slots, values, pair, factor, size, rows, outcomes)
+            max_norm[c, pair] = store_inner_products(
+                n, size, products, c, square_start[pair], square_start[pair + 1], rows, outcomes
+            )
     return True
 
 
 @njit_cached
-def evaluate_transition(problem, pair, next_state, theta, b, count):
-    """Evaluate (2) without ridge for one transition: fills work.gradient and work.hessian.
+def learn(
+    layout, theta, matrix, prob, max_norm, products, logdet, states, actions, rate, bound, mirror
+):
+    """Do an online step for each transition, then compute what planning reads of what changed.
 
-    count (n,) is 0 everywhere, before and after.
+    states (T + 1,) and actions (T,) are the episode; what has no log-determinant (NaN) is computed
+    in any case. Returns the first step outside the support, and the first step and block whose
+    matrix is not positive definite; each is -1 if there is none.
     """
-    layout, work = problem.layout, problem.work
-    row = find_row(problem.indptr, problem.successors, pair, next_state)
-    count[row] = 1.0
-    work.visited[0] = pair
-    evaluate_block(layout, work, b, work.visited[:1], count, theta, 0.0, work.hessian)
-    count[row] = 0.0
-
-
-@njit_cached
-def learn(problem, model, pairs, states, rate, bound, moved, mirror):
-    """Do an online step for each transition in turn, in place in `model`; l is its loss.
-
-    Newton:   A <- A + rate * sum_u phi_u phi_u^T, then theta <- Proj_A(theta - A^-1 grad l(theta)).
-    Mirror descent, with M = B + rate * Hess l(theta):
-    theta' = Proj_M(theta - rate * M^-1 grad l(theta)), then B <- B + Hess l(theta').
-
-    The episode is pairs (T,) and states (T + 1,). moved (C,) becomes True where a projection moved
-    all blocks. Returns the step that failed, or -1.
-    """
-    layout, matrix_start, work = problem.layout, problem.matrix_start, problem.work
-    count = np.zeros(problem.successors.shape[0])
+    work, n_parameters = new_work(layout, 0.0), theta.shape[0]
     before = np.empty((layout.max_block_size, layout.max_block_size))
-    for t in range(pairs.shape[0]):
-        b = layout.pairs[pairs[t]].block
+    is_moved = np.zeros(n_parameters, np.bool_)
+    for h in range(actions.shape[0]):
+        pair, c = states[h] * layout.n_actions + actions[h], min(h, n_parameters - 1)
+        row = find_row(layout.indptr, layout.successors, pair, states[h + 1])
+        if row < 0:
+            return h, -1, -1
+        b = layout.pairs[pair].block
         if b < 0:
             continue
-        c, size = min(t, model.theta.shape[0] - 1), layout.blocks[b].size
-        theta, matrix = model.theta[c], model.matrix[c]
-        block = view_block(layout, matrix, matrix_start, b)
-        evaluate_transition(problem, pairs[t], states[t + 1], theta, b, count)
-        if mirror:
-            for i in range(size):
-                for j in range(i + 1):
-                    before[i, j] = block[i, j]
-                    block[i, j] += rate * work.hessian[i, j]
-        else:
-            add_outer(layout, pairs[t], rate, block)
-        step_size = rate if mirror else 1.0
-        if not descend(layout, block, b, step_size, work.gradient, theta, work.factor):
-            return t
-        moved[c] |= project(layout, matrix, matrix_start, bound, theta, work.factor)
-        if mirror:
-            evaluate_transition(problem, pairs[t], states[t + 1], theta, b, count)
-            for i in range(size):
-                for j in range(i + 1):
-                    block[i, j] = before[i, j] + work.hessian[i, j]
-    return -1
-
-
-@njit_cached
-def refresh(problem, model, pairs, moved, everything):
-    """Compute what planning reads of the blocks that the transitions of pairs (T,) touched.
-
-    Where a projection moved a parameter, all its probabilities; with `everything`, all of all
-    parameters. In place in `model`, as in `model.refresh`; the upper triangle of its matrix is
-    completed. Returns the first block that is not positive definite, or -1.
-    """
-    layout, work = problem.layout, problem.work
-    n_blocks, n_parameters = layout.blocks.shape[0] - 1, model.theta.shape[0]
-    stale = np.zeros((n_parameters, n_blocks), np.bool_)
-    if everything:
-        stale[:] = True
-    for t in range(pairs.shape[0]):
-        if layout.pairs[pairs[t]].block >= 0:
-            stale[min(t, n_parameters - 1), layout.pairs[pairs[t]].block] = True
+        is_definite, by_projection = take_step(
+            layout, work, before, pair, row - layout.indptr[pair], theta, matrix, c, b, rate,
+            bound, mirror,
+        )  # fmt: skip
+        if not is_definite:
+            return -1, h, -1
+        is_moved[c] |= by_projection
+        logdet[c, b] = np.nan  # which says that the block is to be computed
     for c in range(n_parameters):
-        for b in range(n_blocks):
-            if not (stale[c, b] or moved[c]):
-                continue
-            size = layout.blocks[b].size
-            if stale[c, b]:
-                block = view_block(layout, model.matrix[c], problem.matrix_start, b)
-                if not factor_shifted(block, size, 0.0, work.factor):
-                    return b
-                for i in range(size):
-                    for j in range(i):
-                        block[j, i] = block[i, j]
-                model.logdet[c, b] = add_logdet(work.factor, size, 0.0)
-            for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
-                pair = layout.block_pairs[i]
-                first = layout.pairs[pair].first_row
-                softmax(layout, pair, model.theta[c], work.prob)
-                for u in range(layout.pairs[pair + 1].first_row - first):
-                    model.prob[c, first + u] = work.prob[u]
-                if stale[c, b]:
-                    solve_rows(layout, pair, work.factor, size, work.rows, work.squares)
-                    model.max_norm[c, pair] = store_inner_products(
-                        layout, pair, size, model.inverse_products[c], problem.square_start,
-                        work.rows, work.squares,
-                    )  # fmt: skip
-    return -1
+        for b in range(layout.blocks.shape[0] - 1):
+            if (is_moved[c] or np.isnan(logdet[c, b])) and not refresh_block(
+                layout, work, theta, matrix, prob, max_norm, products, logdet, c, b
+            ):
+                return -1, -1, b
+    return -1, -1, -1
 
 
 @njit_cached
@@ -208,33 +228,34 @@ def local_bonus(indptr, prob, max_norm, products, product_start, first, second, 
 
     With G the inner products of the pair, ||phi_u - mean||^2 = G_uu - 2 (G p)_u + p^T G p.
     """
-    image = np.empty(max_successors(indptr))
+    largest = 0
+    for pair in range(indptr.shape[0] - 1):
+        largest = max(largest, indptr[pair + 1] - indptr[pair])
+    image = np.empty(largest)  # G p
     for c in range(prob.shape[0]):
         for pair in range(indptr.shape[0] - 1):
-            n = indptr[pair + 1] - indptr[pair]
-            p = prob[c, indptr[pair] : indptr[pair + 1]]
-            gram = products[c, product_start[pair] : product_start[pair + 1]]
+            row, n, at = indptr[pair], indptr[pair + 1] - indptr[pair], product_start[pair]
             centre = 0.0  # p^T G p
             for u in range(n):
-                x = 0.0
+                image[u] = 0.0
                 for t in range(n):
-                    x += gram[u * n + t] * p[t]
-                image[u] = x
-                centre += p[u] * x
-            spread = 0.0
+                    image[u] += products[c, at + u * n + t] * prob[c, row + t]
+                centre += prob[c, row + u] * image[u]
+            distance = 0.0
             if n > 1:  # one successor is its own mean
                 for u in range(n):
-                    spread += p[u] * np.sqrt(max(gram[u * n + u] - 2.0 * image[u] + centre, 0.0))
-            bonus[c, pair] = first * spread + second * max_norm[c, pair] * max_norm[c, pair]
+                    square = products[c, at + u * n + u] - 2.0 * image[u] + centre
+                    distance += prob[c, row + u] * np.sqrt(max(square, 0.0))
+            bonus[c, pair] = first * distance + second * max_norm[c, pair] * max_norm[c, pair]
 
 
-@njit_cached
-def perturb(factor, m, normals, first, xi):
-    """xi (m, M) <- L^-T z, of covariance (L L^T)^-1; z is m rows of normals from `first` on."""
-    n_samples = normals.shape[1]
+@njit_inline
+def perturb(factor, m, normals, step, first, xi):
+    """xi (m, M) <- L^-T z, of covariance (L L^T)^-1; z: m rows of normals[step] from first on."""
+    n_samples = normals.shape[2]
     for i in range(m - 1, -1, -1):
         for l in range(n_samples):
-            xi[i, l] = normals[first + i, l]
+            xi[i, l] = normals[step, first + i, l]
         for j in range(i + 1, m):
             weight = factor[j, i]
             for l in range(n_samples):
@@ -243,35 +264,65 @@ def perturb(factor, m, normals, first, xi):
             xi[i, l] /= factor[i, i]
 
 
-@njit_cached
-def project_noise(layout, pair, u, xi, x):
-    """x (M,) <- phi_u^T xi for every sample."""
-    slots, values = layout.slots, layout.values
-    w, column = layout.pairs[pair].n_columns, layout.pairs[pair].first_column
-    start = layout.pairs[pair].first_value + u * w
-    x[:] = 0.0
-    for j in range(w):
-        value = values[start + j]
+@njit_inline
+def project_noise(pairs, slots, values, pair, u, xi, x):
+    """x[u] <- phi_u^T xi for every sample; xi (m, M), x (U + 1, M)."""
+    row, column = pairs[pair].first_value + u * pairs[pair].n_columns, pairs[pair].first_column
+    for l in range(x.shape[1]):
+        x[u, l] = 0.0
+    for j in range(pairs[pair].n_columns):
+        value, slot = values[row + j], slots[column + j]
         if value != 0.0:
-            k = slots[column + j]
-            for l in range(x.shape[0]):
-                x[l] += value * xi[k, l]
+            for l in range(x.shape[1]):
+                x[u, l] += value * xi[slot, l]
+
+
+@njit_inline
+def largest_noise(pairs, slots, values, pair, products, c, at, xi, x):
+    """Return max_l phi_u^T xi_l for the successor u with the largest norm; products from at on."""
+    n, peak = pairs[pair + 1].first_row - pairs[pair].first_row, 0
+    for u in range(1, n):
+        if products[c, at + u * n + u] > products[c, at + peak * n + peak]:
+            peak = u
+    project_noise(pairs, slots, values, pair, peak, xi, x)
+    largest = -np.inf
+    for l in range(x.shape[1]):
+        largest = max(largest, x[peak, l])
+    return largest
+
+
+@njit_inline
+def centred_noise(pairs, slots, values, pair, prob, c, xi, x):
+    """Return sum_u p_u max_l (phi_u - mean)^T xi_l, a maximum for each successor."""
+    row, total = pairs[pair].first_row, 0.0
+    n = pairs[pair + 1].first_row - row
+    for l in range(x.shape[1]):
+        x[n, l] = 0.0  # the mean of each sample
+    for u in range(n):
+        project_noise(pairs, slots, values, pair, u, xi, x)
+        for l in range(x.shape[1]):
+            x[n, l] += prob[c, row + u] * x[u, l]
+    for u in range(n):
+        largest = -np.inf
+        for l in range(x.shape[1]):
+            largest = max(largest, x[u, l] - x[n, l])
+        total += prob[c, row + u] * largest
+    return total
 
 
 @njit_cached
-def random_bonus(problem, model, first_step, normals, is_alone, centred, bonus):
+def random_bonus(layout, matrix, prob, products, first_step, normals, is_alone, centred, bonus):
     """Write perturbations xi ~ N(0, matrix^-1) as bonuses into (H, S*A), from first_step on.
 
-    Centred: sum_u p_u max_l (phi_u - mean)^T xi_l, a maximum for each successor. Otherwise
-    max_l phi_u^T xi_l for the successor with the largest norm. The samples of a step are shared by
-    all pairs. normals (steps, rows, samples) has a row for each feature of the blocks in turn,
-    except for those that are alone (B,), whose pairs keep the bonus they have.
+    The samples of a step are shared by all pairs. normals (steps, rows, samples) has a row for each
+    feature of the blocks in turn, except for those that are alone (B,), whose pairs keep the bonus
+    they have. With `centred` a bonus is `centred_noise`, otherwise `largest_noise`.
     """
-    layout, factor, square_start = problem.layout, problem.work.factor, problem.square_start
     n_steps, _, n_samples = normals.shape
+    pairs, slots, values = layout.pairs, layout.slots, layout.values
+    factor = np.empty((layout.max_block_size, layout.max_block_size))
     xi = np.empty((layout.max_block_size, n_samples))
-    x = np.empty((layout.max_successors, n_samples))
-    mean = np.empty(n_samples)
+    x = np.empty((layout.max_successors + 1, n_samples))
     normal_row = 0
     for b in range(layout.blocks.shape[0] - 1):
         if is_alone[b]:
@@ -279,36 +330,19 @@ def random_bonus(problem, model, first_step, normals, is_alone, centred, bonus):
         size = layout.blocks[b].size
         factored = -1  # the parameter whose matrix is in `factor`
         for h in range(first_step, first_step + n_steps):
-            c = min(h, model.matrix.shape[0] - 1)
+            c = min(h, matrix.shape[0] - 1)
             if c != factored:
-                block = view_block(layout, model.matrix[c], problem.matrix_start, b)
-                factor_shifted(block, size, 0.0, factor)
+                load_block(layout, matrix, c, b, 0.0, factor)
+                cholesky(factor, size, 0.0)
                 factored = c
-            perturb(factor, size, normals[h - first_step], normal_row, xi)
+            perturb(factor, size, normals, h - first_step, normal_row, xi)
             for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
                 pair = layout.block_pairs[i]
-                row = layout.pairs[pair].first_row
-                n = layout.pairs[pair + 1].first_row - row
-                if not centred:
-                    gram = model.inverse_products[c, square_start[pair] :]
-                    peak = 0
-                    for u in range(1, n):
-                        if gram[u * n + u] > gram[peak * n + peak]:
-                            peak = u
-                    project_noise(layout, pair, peak, xi, x[0])
-                    bonus[h, pair] = np.max(x[0])
-                    continue
-                p = model.prob[c, row : row + n]
-                mean[:] = 0.0
-                for u in range(n):
-                    project_noise(layout, pair, u, xi, x[u])
-                    for l in range(n_samples):
-                        mean[l] += p[u] * x[u, l]
-                total = 0.0
-                for u in range(n):
-                    best = -np.inf
-                    for l in range(n_samples):
-                        best = max(best, x[u, l] - mean[l])
-                    total += p[u] * best
-                bonus[h, pair] = total
+                if centred:
+                    bonus[h, pair] = centred_noise(pairs, slots, values, pair, prob, c, xi, x)
+                else:
+                    at = layout.square_start[pair]
+                    bonus[h, pair] = largest_noise(
+                        pairs, slots, values, pair, products, c, at, xi, x
+                    )
         normal_row += size

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_inline, njit_without_refcounts
+from upriver.kernels.compiled import njit_cached, njit_inline, njit_without_refcounts
 
 
 class Problem(NamedTuple):
@@ -217,7 +217,7 @@ def evaluate_steps(rows, policy, previous, v, first_step, end_step, first_state,
     return True
 
 
-@njit_without_refcounts
+@njit_cached
 def evaluate(environment, policy, previous, v, span):
     """Write V^pi = r + P V^pi of a policy (H, S) into the part `span` of v (H+1, S).
 

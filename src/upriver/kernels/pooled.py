@@ -13,142 +13,154 @@ the mean under a. With k_u = c a_u, given shared effects s the triple effects ha
 -k_u (x_u - m)^T s and covariance diag(c / (1 + c A_u)) + k k^T / sum a: O(U). The Gram matrix has
 no constant to eliminate: there m = 0 and the covariance is diagonal.
 
-`likelihood.shrink_weights` writes a_u into work.prob and a_u / A_u into work.shrinkage.
+`weigh_pair` writes a_u into the prob of an outcome and a_u / A_u into its share. U is the number of
+successors of a pair and m that of the shared features of its block; scale is not 0 here.
 """
 
 import numpy as np
 
 from upriver.kernels.compiled import njit_inline
-from upriver.kernels.likelihood import count_visits, shrink_weights, softmax
+from upriver.kernels.likelihood import count_visits, effect_variance, shrink_weights, softmax
 
 
 @njit_inline
-def project_rows(layout, pair, step, prob):
-    """Write x_u^T step into prob[n + u], with step (m,) in the slots of the pair's block."""
-    pairs, slots, values = layout.pairs, layout.slots, layout.values
-    n, w = pairs[pair + 1].first_row - pairs[pair].first_row, pairs[pair].n_columns
-    for u in range(n):
-        x = 0.0
-        for j in range(w):
-            value = values[pairs[pair].first_value + u * w + j]
-            x += value * step[slots[pairs[pair].first_column + j]]
-        prob[n + u] = x
+def weigh_pair(layout, work, pair, counts, theta, c, lam, scale):
+    """Compute a_u of the Hessian and a_u / A_u of a pair; return the sum of a_u."""
+    pairs, outcomes, variance = layout.pairs, work.outcomes, effect_variance(scale, lam)
+    softmax(pairs, layout.columns, layout.values, pair, theta, c, scale, outcomes)
+    visits = count_visits(pairs, pair, counts, c)
+    return shrink_weights(pairs, pair, visits, variance, True, outcomes)
 
 
 @njit_inline
-def compute_effect_slopes(layout, work, visited, counts, theta, lam, scale):
-    """work.slope <- the derivative of (2) by the triple effect of each row, in log-odds."""
-    pairs, prob, slope = layout.pairs, work.prob, work.slope
-    for pair in visited:
-        first = pairs[pair].first_row
-        effect = pairs[pair].effect_offset + first
-        visits = count_visits(layout, pair, counts)
-        softmax(layout, pair, theta, prob, scale)
-        for u in range(1, pairs[pair + 1].first_row - first):
-            residual = visits * prob[u] - counts[first + u]
-            slope[first + u] = residual + lam * theta[effect + u] / scale
+def project_rows(layout, work, pair):
+    """The logit of an outcome <- x_u^T step, with work.step (m,) in the slots of the block."""
+    values, slots, record = layout.values, layout.slots, layout.pairs[pair]
+    outcomes, step = work.outcomes, work.step
+    for u in range(layout.pairs[pair + 1].first_row - record.first_row):
+        x, row = 0.0, record.first_value + u * record.n_columns
+        for j in range(record.n_columns):
+            x += values[row + j] * step[slots[record.first_column + j]]
+        outcomes[u].logit = x
 
 
 @njit_inline
-def eliminate_effects(layout, work, visited, counts, theta, lam, scale):
+def compute_effect_slopes(layout, work, n_visited, counts, theta, c, lam, scale):
+    """The slope of an effect <- the derivative of (2) by the triple effect, in log-odds."""
+    pairs, visited, outcomes, effects = layout.pairs, work.visited, work.outcomes, work.effects
+    for k in range(n_visited):
+        pair = visited[k]
+        first, offset = pairs[pair].first_row, pairs[pair].effect_offset
+        visits = count_visits(pairs, pair, counts, c)
+        softmax(pairs, layout.columns, layout.values, pair, theta, c, scale, outcomes)
+        for row in range(first + 1, pairs[pair + 1].first_row):
+            residual = visits * outcomes[row - first].prob - counts[c, row]
+            effects[row].slope = residual + lam * theta[c, offset + row] / scale
+
+
+@njit_inline
+def eliminate_effects(layout, work, n_visited, counts, theta, c, lam, scale):
     """work.gradient -= sum_u k_u slope_u (x_u - m), the right side of the Schur complement."""
-    pairs, slots, values = layout.pairs, layout.slots, layout.values
-    prob, slope, gradient = work.prob, work.slope, work.gradient
-    c = scale * scale / lam
-    for pair in visited:
-        first, w, column = pairs[pair].first_row, pairs[pair].n_columns, pairs[pair].first_column
-        n = pairs[pair + 1].first_row - first
-        softmax(layout, pair, theta, prob, scale)
-        visits = count_visits(layout, pair, counts)
-        total = shrink_weights(layout, pair, visits, c, True, prob, work.shrinkage)
+    pairs, slots, values, variance = layout.pairs, layout.slots, layout.values, scale * scale / lam
+    outcomes, effects, gradient = work.outcomes, work.effects, work.gradient
+    for k in range(n_visited):
+        pair = work.visited[k]
+        record = pairs[pair]
+        first, n = record.first_row, pairs[pair + 1].first_row - record.first_row
+        total = weigh_pair(layout, work, pair, counts, theta, c, lam, scale)
         weighted = 0.0  # sum_u k_u slope_u
         for u in range(1, n):
-            weighted += c * prob[u] * slope[first + u]
+            weighted += variance * outcomes[u].prob * effects[first + u].slope
         for u in range(n):
-            share = (c * slope[first + u] if u > 0 else 0.0) - weighted / total
-            share *= prob[u]
-            row = pairs[pair].first_value + u * w
-            for j in range(w):
-                gradient[slots[column + j]] -= share * values[row + j]
+            share = -weighted / total
+            if u > 0:
+                share += variance * effects[first + u].slope
+            row = record.first_value + u * record.n_columns
+            for j in range(record.n_columns):
+                slot = slots[record.first_column + j]
+                gradient[slot] -= share * outcomes[u].prob * values[row + j]
 
 
 @njit_inline
-def solve_effects(layout, work, visited, counts, theta, lam, scale, step):
-    """Compute the triple effects of H^-1 gradient, where step (m,) are its shared features.
+def solve_effects(layout, work, n_visited, counts, theta, c, lam, scale):
+    """Compute the triple effects of H^-1 gradient, where work.step (m,) are its shared features.
 
-    work.slope are the triple effects of the gradient, in log-odds, and work.effect_step gets those
-    of the solution. Returns slope^T H_gg^-1 slope summed over the pairs, H_gg the part of the
-    Hessian that belongs to the triple effects of a pair: their part of the squared decrement.
+    The slopes of work.effects are the triple effects of the gradient, in log-odds, and their steps
+    get those of the solution. Returns slope^T H_gg^-1 slope summed over the pairs, H_gg the part of
+    the Hessian that belongs to the triple effects of a pair: their part of the squared decrement.
     """
-    pairs, prob, shrinkage = layout.pairs, work.prob, work.shrinkage
-    slope, direction = work.slope, work.effect_step
-    c = scale * scale / lam
-    square = 0.0
-    for pair in visited:
+    pairs, outcomes, effects = layout.pairs, work.outcomes, work.effects
+    variance, square = scale * scale / lam, 0.0
+    for k in range(n_visited):
+        pair = work.visited[k]
         first = pairs[pair].first_row
         n = pairs[pair + 1].first_row - first
-        softmax(layout, pair, theta, prob, scale)
-        visits = count_visits(layout, pair, counts)
-        total = shrink_weights(layout, pair, visits, c, True, prob, shrinkage)
-        project_rows(layout, pair, step, prob)
-        weighted, mean = 0.0, prob[0] * prob[n]
+        total = weigh_pair(layout, work, pair, counts, theta, c, lam, scale)
+        project_rows(layout, work, pair)
+        weighted, mean = 0.0, outcomes[0].prob * outcomes[0].logit
         for u in range(1, n):
-            weighted += c * prob[u] * slope[first + u]
-            mean += prob[u] * prob[n + u]
+            weighted += variance * outcomes[u].prob * effects[first + u].slope
+            mean += outcomes[u].prob * outcomes[u].logit
         shift = (mean + weighted) / total
         square += weighted * weighted / total
         for u in range(1, n):
-            alone = c * shrinkage[u] * slope[first + u]
-            square += alone * slope[first + u]
-            direction[first + u] = alone - c * prob[u] * (prob[n + u] - shift)
+            alone = variance * outcomes[u].share * effects[first + u].slope
+            square += alone * effects[first + u].slope
+            moved = variance * outcomes[u].prob * (outcomes[u].logit - shift)
+            effects[first + u].step = alone - moved
     return square
 
 
 @njit_inline
-def effect_logdet(layout, pair, visits, lam, scale, local, prob):
+def effect_logdet(n, visits, lam, scale, local, outcomes):
     """Return log det of the part of the matrix that belongs to the triple effects of a pair.
 
-    prob comes with p and is not changed.
+    n is the number of its successors; their prob comes as p and is not changed. Without triple
+    effects the part is empty: 0.
     """
-    n = layout.pairs[pair + 1].first_row - layout.pairs[pair].first_row
-    c = scale * scale / lam
+    if scale == 0.0:
+        return 0.0
     result = (n - 1) * np.log(lam)
     if visits == 0.0:
         return result
-    left = prob[0]
+    left = outcomes[0].prob
     for u in range(1, n):
-        inflated = 1.0 + c * visits * (prob[u] if local else 1.0)
+        weight = visits * outcomes[u].prob if local else visits
+        inflated = 1.0 + scale * scale / lam * weight
         result += np.log(inflated)
-        left += prob[u] / inflated
+        left += outcomes[u].prob / inflated
     return result + np.log(left) if local else result
 
 
 @njit_inline
-def include_effects(layout, work, pair, m, visits, c, local, shared=1.0, own=1.0):
+def include_effects(pairs, pair, m, visits, variance, local, shared, own, rows, outcomes):
     """Turn rows L^-1 x_u into rows whose inner products are those of H^-1, triple effects included.
 
     rows[u] <- [L^-1 (x_u - k_u (x_u - m)), k_u / sqrt(sum a)]. Only the diagonal has
-    c / (1 + c A_u) besides, which squares[u] gets: the squared norms of the whole features. All
-    are arrays of `work`; prob comes with p. What triple effects add, the last column and the
-    diagonal, is the covariance that is left where the shared effects are known; it is multiplied
-    by own^2, the rest by shared^2.
+    c / (1 + c A_u) besides, which the square of an outcome gets: the squared norm of the whole
+    features. prob comes with p. What triple effects add, the last column and the diagonal, is the
+    covariance that is left where the shared effects are known; it is multiplied by own^2, the rest
+    by shared^2.
     """
-    n = layout.pairs[pair + 1].first_row - layout.pairs[pair].first_row
-    rows, squares, prob, shrinkage = work.rows, work.squares, work.prob, work.shrinkage
-    total = shrink_weights(layout, pair, visits, c, local, prob, shrinkage)
+    n = pairs[pair + 1].first_row - pairs[pair].first_row
+    total = shrink_weights(pairs, pair, visits, variance, local, outcomes)
     centred = local and total > 0.0
     for i in range(m):
         mean = 0.0
         if centred:
             for u in range(n):
-                mean += prob[u] * rows[u, i]
+                mean += outcomes[u].prob * rows[u, i]
             mean /= total
         for u in range(1, n):
-            rows[u, i] = shrinkage[u] * rows[u, i] + c * prob[u] * mean
+            rows[u, i] = outcomes[u].share * rows[u, i] + variance * outcomes[u].prob * mean
     for u in range(n):
-        rows[u, m] = own * c * prob[u] / np.sqrt(total) if centred and u > 0 else 0.0
-        squares[u] = own * own * c * shrinkage[u] if u > 0 else 0.0
+        rows[u, m], square = 0.0, 0.0
+        if u > 0:
+            square = own * own * variance * outcomes[u].share
+            if centred:
+                rows[u, m] = own * variance * outcomes[u].prob / np.sqrt(total)
         for i in range(m):
             rows[u, i] *= shared
         for i in range(m + 1):
-            squares[u] += rows[u, i] * rows[u, i]
+            square += rows[u, i] * rows[u, i]
+        outcomes[u].square = square

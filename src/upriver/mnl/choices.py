@@ -97,11 +97,11 @@ class Choices:
         for first, last in chunks:
             x, counts = self.rows(first, last), self.counts[self.rows_of(first, last)]
             residual, totals = self.logits(theta, first, last, x), np.empty(last - first)
-            kernels.likelihood.shift_chunk(self.indptr, first, last, residual)
+            kernels.choices.shift_chunk(self.indptr, first, last, residual)
             loss -= float(counts @ residual)
             np.exp(residual, out=residual)  # NumPy's is vectorised, a compiled loop's is not
             centred = np.empty(x.shape) if with_hessian else NO_ROWS
-            kernels.likelihood.centre_chunk(
+            kernels.choices.centre_chunk(
                 self.indptr, first, last, x, self.counts, self.visits, residual, totals, centred
             )
             loss += float(self.visits[first:last] @ np.log(totals))
@@ -118,14 +118,14 @@ class Choices:
         for first, last in chunks:
             rows, where = self.rows_of(first, last), (self.indptr, first, last)
             residual, totals = np.empty(rows.stop - rows.start), np.empty(last - first)
-            kernels.likelihood.product_logits(*where, x.factors, theta, residual)
+            kernels.choices.product_logits(*where, *x.factors, theta, residual)
             if self.offset is not None:
                 residual += self.offset[rows]
-            kernels.likelihood.shift_chunk(*where, residual)
+            kernels.choices.shift_chunk(*where, residual)
             loss -= float(self.counts[rows] @ residual)
             np.exp(residual, out=residual)
-            kernels.likelihood.product_gradient(
-                *where, x.factors, self.counts, self.visits, residual, totals, gradient
+            kernels.choices.product_gradient(
+                *where, *x.factors, self.counts, self.visits, residual, totals, gradient
             )
             loss += float(self.visits[first:last] @ np.log(totals))
         return loss, gradient
@@ -224,7 +224,7 @@ class Products:
         whole: Array, whole_at: Array,
     ) -> None:  # fmt: skip
         self.indptr, self.start, self.left = indptr, start, left
-        self.left_of = left_of.astype(np.uint64)  # unsigned: no index is tested for its sign
+        self.left_of = left_of.astype(np.int64)
         self.right, self.whole, self.whole_at = right, whole, whole_at
         self.factors = start, left, self.left_of, right
         self.shape = int(indptr[-1]), right.shape[1]
@@ -241,7 +241,7 @@ class Products:
         """Return the rows of situations [first, last)."""
         low, high = self.indptr[first], self.indptr[last]
         made = np.empty((high - low, self.shape[1]))
-        kernels.likelihood.multiply(self.indptr, first, last, self.factors, made)
+        kernels.choices.multiply(self.indptr, first, last, *self.factors, made)
         if len(self.whole_at):
             made[:, self.whole_at] *= self.whole[low:high]
         return made

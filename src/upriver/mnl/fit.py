@@ -8,6 +8,7 @@ features (one-hot) are solved one by one in compiled code (`kernels.newton`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,10 +92,10 @@ def fit_mnl(
         null_log_likelihood=-float(task.by_pair(n) @ np.log(np.maximum(task.sizes, 1))),
         n_observations=float(n.sum()),
         regularization=lam,
-        hessian=lambda: likelihood.hessian(features, theta, n, lam),
+        hessian=partial(likelihood.hessian, features, theta, n, lam),
         names=features.names,
         features=features,
-        spans=lambda: visited_spans(features, n),
+        spans=partial(visited_spans, features, n),
         counts=n,
     )
 
@@ -196,15 +197,15 @@ def fit_dense(
         null_log_likelihood=-float(data.visits @ np.log(np.diff(data.indptr))),
         n_observations=float(data.visits.sum()),
         regularization=data.lam,
-        hessian=lambda: data.hessian(theta),
+        hessian=partial(data.hessian, theta),
         names=names,
         n_iter=n_iter,
         converged=converged,
-        spans=lambda: spans(data.x, data.indptr),
-        scatter=lambda: data.scatter(theta),
+        spans=partial(spans, data.x, data.indptr),
+        scatter=partial(data.scatter, theta),
         cluster_scores=None
         if cluster is None
-        else lambda bread: cluster_scores(data, theta, bread, cluster, chosen, weights),
+        else partial(cluster_scores, data, theta, cluster=cluster, chosen=chosen, weights=weights),
         errors="classical" if cluster is None else "cluster",
         n_clusters=0 if cluster is None else int(cluster.max()) + 1,
     )

@@ -284,8 +284,8 @@ class FittedMNL(Estimates):
         if self.features is not None and sparse.issparse(self.information):
             flat = likelihood.to_blocks(self.features, self.information)
             layout = self.features.layout
-            start = self.features.matrix_start
-            failed = kernels.gram.inverse(flat, start, layout.size, self.regularization)
+            lam = self.regularization
+            failed = kernels.gram.inverse(flat, layout.matrix_start, layout.size, lam)
             check_identified(self.features, failed)
             return likelihood.from_blocks(self.features, flat)
         solve = solver(self.information, self.names, self.regularization)
@@ -450,7 +450,7 @@ def pair_table(
 def fit_blocks(features: Features, counts: Array, lam: float, start: Array) -> Array:
     """Return theta_hat of sparse features by Newton's method, block by block, in place of start."""
     scale = features.triple_scale
-    failed = kernels.newton.fit_blocks(features.problem, counts, start, lam, scale)
+    failed = kernels.newton.fit_blocks(features.compiled, counts[None], start[None], lam, scale)
     check_identified(features, failed)
     return start
 

@@ -26,10 +26,11 @@ def probabilities(features: Features, theta: Array) -> Array:
 
 def log_probabilities(features: Features, theta: Array) -> Array:
     """Return (n,) log P_theta(s' | s, a) of every triple."""
-    log_prob = np.empty(features.task.n_triples)
-    theta = check_theta(features, theta)
-    kernels.likelihood.log_probabilities(features.problem, theta, features.triple_scale, log_prob)
-    return log_prob
+    log_prob = np.empty((1, features.task.n_triples))
+    theta = check_theta(features, theta)[None]
+    scale = features.triple_scale
+    kernels.likelihood.log_probabilities(features.compiled, theta, scale, log_prob)
+    return log_prob[0]
 
 
 def loss(features: Features, theta: Array, counts: Array, regularization: float) -> float:
@@ -93,7 +94,7 @@ def block_entries(features: Features) -> tuple[Array, Array]:
     """Return (rows, columns) of every entry of the flat blocks."""
     layout = features.layout
     area = layout.size**2
-    place = np.arange(area.sum()) - np.repeat(features.matrix_start[:-1], area)
+    place = np.arange(area.sum()) - np.repeat(layout.matrix_start[:-1], area)
     start, size = np.repeat(layout.feature_start[:-1], area), np.repeat(layout.size, area)
     return layout.features[start + place // size], layout.features[start + place % size]
 

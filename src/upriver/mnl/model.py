@@ -15,10 +15,27 @@ from upriver import kernels
 from upriver.checks import Array, new_tuple
 from upriver.display import add_repr
 from upriver.features import Features
-from upriver.mdp import Task
 
 NO_STEPS = np.empty(0, np.int64)
 PARTS = 16  # of a large block, whatever the number of threads: their sum is always the same
+NO_FACTOR = np.empty((0, 0))
+
+
+class ErrorWeights(NamedTuple):
+    """How many standard errors the inner products of a pair stand for, see `kernels.model`."""
+
+    shared: float
+    """Of the columns that several pairs share."""
+    own: float
+    """Of the columns that vary within one pair only, and of triple effects."""
+    kinds: Array
+    """(S*A,) whether a pair has shared columns alone (0), own columns alone (1) or both (2); (0,)
+    where errors count once."""
+    is_own: Array
+    """(d,) whether a packed column varies within one pair only."""
+
+
+ONCE = ErrorWeights(1.0, 1.0, np.empty(0, np.int8), np.empty(0, np.bool_))
 
 
 @add_repr
@@ -50,18 +67,18 @@ class Model(NamedTuple):
 def start(
     features: Features, regularization: float, n_parameters: int, with_products: bool,
     local: bool = False, factored: bool = False, spread: float | None = None,
-    weights: Any = None,
+    weights: ErrorWeights | None = None,
 ) -> Model:  # fmt: skip
     """Return the model before the first episode: theta = 0 and A = lambda I; n_parameters is C.
 
     with_products: keep `inverse_products`; factored: keep a factor of those of large pairs, see
-    `Features.product_start`; spread: that of the triple effects in place of that of the features.
+    `kernels.Layout`; spread: that of the triple effects in place of that of the features.
     Here and in `absorb`, local: use the Hessian of (2) at theta_hat in place of the Gram matrix;
-    weights: a `Constants` of `kernels.ErrorWeights`, what `inverse_products` count more than once.
+    weights: how the standard errors of pairs count in `inverse_products`, see `ErrorWeights`.
     """
     size = 0
     if with_products:
-        size = int((features.product_start if factored else features.task.square_start)[-1])
+        size = int((features.layout.product_start if factored else features.task.square_start)[-1])
     model = new_model(features, regularization, n_parameters, size)
     model = model if spread is None else model._replace(spread=spread)
     bring_up_to_date(features, model, NO_STEPS, NO_STEPS, True, local, weights)
@@ -81,13 +98,13 @@ def new_model(
         inverse_products=np.zeros((n_parameters, n_products)),
         logdet=np.zeros((n_parameters, len(features.layout.size))),
         regularization=regularization,
-        spread=features.triple_scale or 0.0,
+        spread=features.triple_scale,
     )
 
 
 def absorb(
     features: Features, model: Model, episode: Any, lam: float, local: bool = False,
-    weights: Any = None,
+    weights: ErrorWeights | None = None,
 ) -> Model:  # fmt: skip
     """Return the model after one more episode, with lambda_{k+1} = lam."""
     counts, theta, prob, max_norm, products, logdet, _, spread = model
@@ -99,14 +116,18 @@ def absorb(
     return new
 
 
-def refit(features: Features, model: Model, counts: Array, weights: Any) -> Model:
+def refit(
+    features: Features, model: Model, counts: Array, weights: ErrorWeights | None
+) -> Model:
     """Return a `local` model of other counts (C, n); its arrays are used, and changed."""
     model.counts[...] = counts
     bring_up_to_date(features, model, NO_STEPS, NO_STEPS, True, True, weights)
     return model
 
 
-def change_spread(features: Features, model: Model, spread: float, weights: Any) -> Model:
+def change_spread(
+    features: Features, model: Model, spread: float, weights: ErrorWeights | None
+) -> Model:
     """Return a `local` model fitted with another spread; its arrays are used, and changed."""
     model.theta[:, features.n_shared :] *= model.spread / spread  # the same effects, in log-odds
     model = model._replace(spread=spread)
@@ -114,27 +135,21 @@ def change_spread(features: Features, model: Model, spread: float, weights: Any)
     return model
 
 
-def add_counts(task: Task, counts: Array, episode: Any) -> Array:
-    """Add the transitions of an episode to counts (C, n) in place; return (H,) their pairs."""
-    pairs = np.empty(len(episode.actions), np.int64)
-    bad = kernels.episodes.count_transitions(
-        task.indptr, task.successors, task.n_actions, episode.states, episode.actions, counts, pairs
-    )
-    if bad >= 0:
-        task.refuse_step(bad, episode.states, episode.actions)
-    return pairs
-
-
 def bring_up_to_date(
     features: Features, model: Model, states: Array, actions: Array, everything: bool, local: bool,
-    weights: Any = None,
+    weights: ErrorWeights | None = None,
 ) -> None:  # fmt: skip
     """Count an episode and compute again the blocks that it touched, or all; in place."""
-    large = features.task.n_triples >= kernels.LARGE and model.logdet.size == 1
-    problem, scale, arrays = features.problem, effect_scale(features, model), tuple(model)
-    bad, failed = kernels.model.refresh(
-        problem, arrays, scale, states, actions, everything, local, large, weights
-    )
+    counts, theta, prob, max_norm, products, logdet, lam, scale = model
+    arrays = counts, theta, prob, max_norm, products
+    shared, own, kinds, is_own = weights or ONCE
+    layout, factor = features.compiled, NO_FACTOR
+    if is_large := features.task.n_triples >= kernels.LARGE and logdet.size == 1:
+        factor = np.empty((features.dimension, features.dimension))
+    bad, failed, n_computed = kernels.model.refresh(
+        layout, *arrays, logdet, lam, scale, states, actions, everything, local, shared, own,
+        kinds, is_own, factor,
+    )  # fmt: skip
     if bad >= 0:
         features.task.refuse_step(bad, states, actions)
     if failed >= 0:
@@ -142,23 +157,15 @@ def bring_up_to_date(
             f"the maximum-likelihood fit of feature block {failed} did not converge; "
             "a larger regularization makes it better conditioned"
         )
-    if not large:
-        return
-    stamps = features.work.stamps
-    if stamps[0] == stamps[1]:  # the one block changed: measure its pairs in threads
+    if is_large and n_computed:  # the one block changed: measure its pairs in threads
 
         def measure(first: int, last: int) -> float:
-            work = kernels.compiled.Constants(features.new_work())
-            part = problem, work, arrays, scale, local, weights, first, last
-            return kernels.model.measure_part(*part)
+            return kernels.model.measure_part(
+                layout, *arrays, lam, scale, local, shared, own, kinds, is_own, factor, first, last
+            )
 
         n_pairs = len(features.layout.block_pairs)
-        model.logdet[0, 0] += sum(kernels.compiled.parallel_ranges(measure, n_pairs, PARTS))
-
-
-def effect_scale(features: Features, model: Model) -> float | None:
-    """Return the scale of triple effects for a kernel, None for features that have none."""
-    return model.spread if features.spread else None
+        logdet[0, 0] += sum(kernels.compiled.parallel_ranges(measure, n_pairs, PARTS))
 
 
 def logdet_ratio(features: Features, model: Model) -> float:
@@ -174,14 +181,12 @@ def sample(features: Features, model: Model, rng: np.random.Generator) -> Array:
     normal prior this is the Laplace approximation of the posterior.
     """
     draws = rng.standard_normal(model.theta.shape)
-    for c, draw in enumerate(draws):
-        failed = kernels.covariance.draw(
-            features.problem, model.counts[c], model.theta[c], model.regularization,
-            effect_scale(features, model), draw,
-        )  # fmt: skip
-        if failed >= 0:
-            raise RuntimeError(
-                f"the information of feature block {failed} is not positive definite; "
-                "a larger regularization makes it better conditioned"
-            )
+    failed = kernels.covariance.draw(
+        features.compiled, model.counts, model.theta, model.regularization, model.spread, draws
+    )
+    if failed >= 0:
+        raise RuntimeError(
+            f"the information of feature block {failed} is not positive definite; "
+            "a larger regularization makes it better conditioned"
+        )
     return draws

@@ -18,7 +18,7 @@ needs no kappa. Neither couples two feature blocks; only the ball does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, erf, inf, log, log2, sqrt
+from math import ceil, erf, inf, log, log2, nan, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,6 @@ from upriver.checks import Array, positive_number
 from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
-from upriver.mnl.model import add_counts
 from upriver.mnl.radii import Evidence, TheoryRadius
 
 
@@ -68,11 +67,11 @@ def start(features: Features, regularization: float, n_parameters: int) -> Onlin
         prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_parameters, 1)),
         max_norm=np.zeros((n_parameters, len(task.sizes))),
         inverse_products=np.zeros((n_parameters, int(task.square_start[-1]))),
-        logdet=np.zeros((n_parameters, len(features.layout.size))),
+        logdet=np.full((n_parameters, len(features.layout.size)), nan),
         regularization=regularization,
     )
-    none, unmoved = np.empty(0, np.int64), np.zeros(n_parameters, np.bool_)
-    check_definite(kernels.online.refresh(features.problem, model, none, unmoved, True), "block")
+    none = np.empty(0, np.int64)  # no log-determinant is known, so everything is computed
+    run_steps(features, model, none, none, 0.0, inf, False)
     return model
 
 
@@ -98,23 +97,26 @@ def learn(
 ) -> Online:  # fmt: skip
     """Return the model after the steps of an episode, see `kernels.online.learn`."""
     new = Online._make([*(x.copy() for x in model[:-1]), model.regularization])
-    moved = np.zeros(len(new.theta), np.bool_)
-    pairs = add_counts(features.task, np.zeros((1, features.task.n_triples)), episode)
     bound = inf if theta_bound is None else theta_bound
-    failed = kernels.online.learn(
-        features.problem, new, pairs, episode.states, rate, bound, moved, mirror
-    )
-    check_definite(failed, "step")
-    check_definite(kernels.online.refresh(features.problem, new, pairs, moved, False), "block")
+    run_steps(features, new, episode.states, episode.actions, rate, bound, mirror)
     return new
 
 
-def check_definite(failed: int, what: str) -> None:
-    """Raise a RuntimeError about the matrix of step or block number `failed`, unless it is -1."""
-    if failed >= 0:
+def run_steps(
+    features: Features, model: Online, states: Array, actions: Array, rate: float, bound: float,
+    mirror: bool,
+) -> None:  # fmt: skip
+    """Do the steps of an episode in place in `model`."""
+    bad, step, block = kernels.online.learn(
+        features.compiled, *model[:-1], states, actions, rate, bound, mirror
+    )
+    if bad >= 0:
+        features.task.refuse_step(bad, states, actions)
+    if step >= 0 or block >= 0:
+        what = f"step {step}" if step >= 0 else f"block {block}"
         raise RuntimeError(
-            f"the matrix of {what} {failed} is not positive definite; a larger regularization "
-            "makes it better conditioned"
+            f"the matrix of {what} is not positive definite; a larger regularization makes it "
+            "better conditioned"
         )
 
 
@@ -155,8 +157,9 @@ def noise(
         for h in range(0, task.horizon, n_steps):
             normals = rng.standard_normal((min(n_steps, task.horizon - h), n_rows, n_samples))
             kernels.online.random_bonus(
-                features.problem, model, h, normals, is_alone, centred, bonus
-            )
+                features.compiled, model.matrix, model.prob, model.inverse_products, h, normals,
+                is_alone, centred, bonus,
+            )  # fmt: skip
     return bonus
 
 

@@ -18,6 +18,8 @@ from upriver.features import Features
 from upriver.mnl.model import Model
 
 SMALLEST, LARGEST = 1e-3, 30.0  # standard deviations, in log-odds, between which one is estimated
+GRID_SIZE = 21
+"""Spreads that are tried before the best one is refined."""
 GRID = np.geomspace(0.03, 3.0, 9)
 """The spreads that a learner chooses from while it plays."""
 FIRST_SPREAD = 0.1
@@ -31,9 +33,8 @@ def covariance(features: Features, theta: Array, counts: Array, lam: float) -> A
 
     def product(vector: Array) -> Array:
         result = np.array(vector, dtype=np.float64).ravel()
-        kernels.covariance.solve(
-            features.problem, counts, theta, lam, features.triple_scale, result
-        )
+        scale = features.triple_scale
+        kernels.covariance.solve(features.compiled, counts[None], theta[None], lam, scale, result)
         return result
 
     shape = (features.dimension, features.dimension)
@@ -44,7 +45,7 @@ def shared_variances(features: Features, theta: Array, counts: Array, lam: float
     """Return the diagonal of the inverse Hessian, for the shared features."""
     variance = np.full(features.n_shared, 1.0 / lam)
     kernels.covariance.shared_variances(
-        features.problem, counts, theta, lam, features.triple_scale, variance
+        features.compiled, counts[None], theta[None], lam, features.triple_scale, variance
     )
     return variance
 
@@ -54,12 +55,13 @@ def log_evidence(
 ) -> float:
     """Return Laplace's approximation of the log marginal likelihood of pooled features.
 
-    The ridge is a normal prior. effects (d,), the estimate to start from, becomes (3) with this
-    spread; its triple effects are in log-odds, so that it serves as a start for another spread.
+    The ridge is a normal prior. effects (C, d), the estimates to start from, become (3) with this
+    spread and counts (C, n); their triple effects are in log-odds, so that they serve as a start
+    for another spread.
     """
-    effects[features.n_shared :] /= spread
-    result = kernels.model.fit_evidence(features.problem, counts, effects, lam, spread)
-    effects[features.n_shared :] *= spread
+    effects[:, features.n_shared :] /= spread
+    result = kernels.covariance.log_evidence(features.compiled, counts, effects, lam, spread)
+    effects[:, features.n_shared :] *= spread
     return result
 
 
@@ -70,14 +72,17 @@ def estimate_spread(features: Features, counts: Array, lam: float) -> float:
     """
     from scipy.optimize import minimize_scalar
 
-    effects = np.zeros(features.dimension)
+    effects = np.zeros((1, features.dimension))
 
     def cost(log_spread: float) -> float:
-        return -log_evidence(features, effects, counts, lam, exp(log_spread))
+        return -log_evidence(features, effects, counts[None], lam, exp(log_spread))
 
-    bounds = [log(x * sqrt(lam)) for x in (SMALLEST, LARGEST)]
-    found: Any = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 0.01})
-    return float(exp(found.x))
+    # The evidence may have several maxima: the best point of a grid is between its neighbours.
+    grid = np.linspace(log(SMALLEST * sqrt(lam)), log(LARGEST * sqrt(lam)), GRID_SIZE)
+    best = int(np.argmin([cost(x) for x in grid]))
+    bounds = grid[max(best - 1, 0)], grid[min(best + 1, GRID_SIZE - 1)]
+    result: Any = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 0.01})
+    return float(exp(result.x))
 
 
 def likely_spread(features: Features, model: Model) -> float:
@@ -86,9 +91,8 @@ def likely_spread(features: Features, model: Model) -> float:
     effects[:, features.n_shared :] *= model.spread
     best, chosen = -np.inf, model.spread
     for spread in GRID.tolist():
-        found = -0.5 * log(spread / FIRST_SPREAD) ** 2
-        for x, counts in zip(effects, model.counts, strict=True):
-            found += log_evidence(features, x, counts, model.regularization, spread)
-        if found > best:
-            best, chosen = found, spread
+        evidence = log_evidence(features, effects, model.counts, model.regularization, spread)
+        evidence -= 0.5 * log(spread / FIRST_SPREAD) ** 2
+        if evidence > best:
+            best, chosen = evidence, spread
     return chosen

@@ -173,11 +173,9 @@ def evaluate(
 def environment_structure(mdp: FiniteMDP) -> Any:
     """Return the `kernels.episodes.Environment` of an MDP, as the structure that kernels take."""
     task = mdp.true_task
-    return kernels.compiled.Constants(
-        kernels.episodes.Environment(
-            task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.user_rewards,
-            mdp.initial_states, mdp.initial_probability, mdp.terminal,
-        )
+    return kernels.episodes.make_environment(
+        task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.user_rewards,
+        mdp.initial_states, mdp.initial_probability, mdp.terminal,
     )  # fmt: skip
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from upriver import kernels
 from upriver.agents.base import Episode
-from upriver.checks import Array
+from upriver.checks import Array, new_tuple
 from upriver.mdp import FiniteMDP
 from upriver.planning import check_available, environment_structure, reevaluate, solve
 from upriver.play.checks import check_table
@@ -40,9 +39,7 @@ class EpisodePlayer:
         self.best = solve(mdp).v[0].copy()  # a view would keep all H + 1 rows in memory
         self.in_parallel = task.n_triples >= kernels.LARGE
         self.chunk: tuple[Array, ...] = ()
-        """States and actions of a chunk of episodes."""
-        self.rows: Iterator[tuple[Array, Array, Episode]] = iter(())
-        """Uniforms (H + 1,), figures (3,) and memory of each episode to come of the chunk."""
+        """States, actions, rewards and uniforms of a chunk of episodes."""
 
     def start_chunk(self, k: int) -> None:
         """Allocate the episodes from k on, and count the visits of those before."""
@@ -50,9 +47,7 @@ class EpisodePlayer:
         size, horizon = min(CHUNK, self.n_episodes - k), self.mdp.true_task.horizon
         states = np.empty((size, horizon + 1), np.int64)
         actions, rewards = np.empty((size, horizon), np.int64), np.empty((size, horizon))
-        self.chunk = states, actions
-        uniforms, figures = self.environment.random(states.shape), self.figures.T[k : k + size]
-        self.rows = zip(uniforms, figures, map(Episode, states, actions, rewards), strict=True)
+        self.chunk = states, actions, rewards, self.environment.random(states.shape)
 
     def evaluate_and_play(self, k: int, plan: Any) -> Episode:
         """Evaluate the policy of a plan exactly, and play it in episode k."""
@@ -68,16 +63,18 @@ class EpisodePlayer:
             check_table(policy, self.mdp.true_task)
         # A large problem is evaluated on all cores first; the kernel then finds nothing to do.
         exists = not self.in_parallel or reevaluate(self.mdp, policy, evaluated, self.v)
-        uniforms, figures, episode = next(self.rows)
+        states, actions, rewards, uniforms = self.chunk
+        i = k % CHUNK
         if not exists or not kernels.episodes.play_episode(
-            self.truth, self.best, policy, evaluated, self.v, uniforms, *episode, figures
-        ):
+            self.truth, self.best, policy, evaluated, self.v, uniforms, i, k, states, actions,
+            rewards, self.figures,
+        ):  # fmt: skip
             check_available("the agent's policy", policy, self.mdp.true_task)
-        return episode
+        return new_tuple(Episode, (states[i], actions[i], rewards[i]))
 
     def count_visits(self) -> None:
         if self.chunk:
-            states, actions = self.chunk
+            states, actions, _, _ = self.chunk
             np.add.at(self.visits, (states[:, :-1], actions), 1)
 
     finish = count_visits
