@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -98,9 +98,10 @@ class UCRLVTR(OptimisticReward, Learner):
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimistic values."""
-        layout, regression = self.mixture.layout, self.compiled(state.model)
-        arguments = self.reward(state), layout, regression, self.radius(state.k)
-        return self.run_pass(kernels.linear.backward_pass_value_targets, arguments, clip_q, rng)
+        features, (_, _, root, theta) = self.mixture, state.model
+        radius = float(self.radius(state.k))
+        data = self.reward(state), features.layout, features.matrix_start, root, theta, radius
+        return self.run_pass(kernels.linear.value_target_rule, data, clip_q, rng)
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> Regression:
         """Regress V_{h+1}(s_{h+1}) on X_h, with the values that the episode was planned with."""
@@ -115,8 +116,8 @@ class UCRLVTR(OptimisticReward, Learner):
         pairs = add_counts(task, np.zeros((1, task.n_triples)), episode)
         new = Regression._make(x.copy() for x in state.model)
         kernels.linear.update_value_regression(
-            self.mixture.layout, self.compiled(new), float(self.regularization), task.successors,
-            task.next_state_reward_rows, pairs, episode.states, v,
+            self.mixture.layout, float(self.regularization), task.kernel_rows[1],
+            task.next_state_reward_rows, pairs, episode.states, v, self.mixture.matrix_start, *new,
         )  # fmt: skip
         return new
 
@@ -124,8 +125,3 @@ class UCRLVTR(OptimisticReward, Learner):
         """Return sqrt(beta_k)."""
         rule = self.bonus
         return nonnegative_number("bonus", rule(k)) if callable(rule) else rule
-
-    def compiled(self, model: Regression) -> Any:
-        """Return the regression as the compiled loops read it."""
-        start = self.mixture.matrix_start
-        return kernels.linear.ValueRegression(start, *model)
