@@ -33,7 +33,6 @@ from upriver.mdp import FiniteMDP
 from upriver.mnl import model as mnl
 from upriver.mnl.pooled import FIRST_SPREAD
 from upriver.planning import Plan, clip_v_remaining, draw_tie_seed, run_backward_pass, solve
-from upriver.planning.optimism import ellipsoid_of
 from upriver.results import plots
 from upriver.results.statistics import bootstrap_interval, compute_curve
 from upriver.results.styles import TUNED
@@ -254,10 +253,13 @@ class Linear(UCRLMNLSE):
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         reward = self.task.reward_rows
         # Q_h = r + P V + ||grad PV||_{A^-1}: `optimism.gradient` without its remainder.
-        task = self.task
-        arguments = ellipsoid_of(task, state.model), reward, 1.0, np.zeros(task.horizon)
-        kernel, clip = kernels.optimism.backward_pass_gradient, clip_v_remaining(task)
-        return run_backward_pass(task, kernel, arguments, clip, draw_tie_seed(rng))
+        task, model = self.task, state.model
+        data = (
+            model.prob, model.max_norm, model.inverse_products, task.square_start, reward, 1.0,
+            np.zeros(task.horizon), task.max_successors,
+        )  # fmt: skip
+        rule, clip = kernels.optimism.gradient_rule, clip_v_remaining(task)
+        return run_backward_pass(task, rule, data, clip, draw_tie_seed(rng))
 
 
 @dataclass(frozen=True)

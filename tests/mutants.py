@@ -41,18 +41,18 @@ Mutant = tuple[str, str, str]
 """File under src/upriver, old text, new text."""
 
 PLANNING: list[Mutant] = [
-    ("planning/induction.py", "np.full(task.horizon, task.units.max_value)",
-     "np.full(task.horizon, 2.0 * task.units.max_value)"),
-    ("planning/induction.py", "clip_nothing(task).q_cap, task.units.value_range[:-1].copy()",
-     "clip_nothing(task).q_cap, task.units.value_range[1:].copy()"),
+    ("planning/induction.py", "NO_CAP, np.array([task.units.max_value])",
+     "NO_CAP, np.array([2.0 * task.units.max_value])"),
+    ("planning/induction.py", "NO_CAP, task.units.value_range)",
+     "NO_CAP, task.units.value_range[1:])"),
     ("planning/induction.py", "return Clip(0.0, cap, cap)", "return Clip(-np.inf, cap, cap)"),
-    ("planning/induction.py", "return Clip(-np.inf, cap, cap)", "return Clip(0.0, cap, cap)"),
+    ("planning/induction.py", "clip_q(task)._replace(low=-np.inf)", "clip_q(task)"),
     ("planning/induction.py", "rng.integers(task.available.sum(axis=1), size=shape)",
      "rng.integers(np.minimum(task.available.sum(axis=1), 2), size=shape)"),
     ("planning/induction.py", "units.floor[:, None] + units.unit * self.v",
      "units.floor[:, None] + self.v"),
-    ("planning/induction.py", "units.floor[h] + units.unit * unit_scale(h)",
-     "units.floor[0] + units.unit * unit_scale(h)"),
+    ("planning/induction.py", "self.units.floor[h] + self.units.unit * q",
+     "self.units.floor[0] + self.units.unit * q"),
     ("planning/optimum.py", "v[-1] = mdp.terminal", "v[-1] = 0.0"),
     ("planning/optimum.py", "terminal=mdp.terminal", "terminal=np.zeros(task.n_states)"),
     ("planning/optimum.py", "float(first[mdp.initial_states] @ mdp.initial_probability)",
@@ -168,7 +168,7 @@ MNL: list[Mutant] = [
 ]  # fmt: skip
 KERNELS: list[Mutant] = [
     ("kernels/tabular.py", "free = 1.0 - np.exp(f - radius)", "free = 0.0"),
-    ("kernels/tabular.py", "spread = 0.25 * bonus", "spread = 0.5 * bonus"),
+    ("kernels/tabular.py", "0.25 * next_value_range", "0.5 * next_value_range"),
     ("kernels/tabular.py", "left = min(0.5 * radius", "left = min(radius"),
     ("kernels/tabular.py", "max(visits[pair], 1.0)", "max(2.0 * visits[pair], 1.0)"),
     ("kernels/online.py", "- 2.0 * image[u] + centre", "- image[u] + centre"),
@@ -178,8 +178,8 @@ KERNELS: list[Mutant] = [
     ("kernels/episodes.py", "if u < total:", "if u <= 0.5 * total:"),
     ("kernels/episodes.py", "if uniforms[t, 2] < restart", "if uniforms[t, 2] < 0.5 * restart"),
     ("kernels/newton.py", "DECREMENT = 1e-10", "DECREMENT = 1.0"),
-    ("kernels/linear.py", "beta * np.sqrt(squared_norm(regression.root, start, m, x))",
-     "beta * squared_norm(regression.root, start, m, x)"),
+    ("kernels/linear.py", "beta * np.sqrt(squared_norm(root, matrix_start[b], m, x))",
+     "beta * squared_norm(root, matrix_start[b], m, x)"),
     ("kernels/ellipsoid.py", "ascend(p, first, n, target, beta, 1.0, 1e-3, search)",
      "ascend(p, first, n, target, beta, 0.5, 1e-3, search)"),
 ]  # fmt: skip

@@ -26,7 +26,7 @@ def test_the_maximum_against_brute_force():
             p[rng.integers(3)] = 0.0
             p /= p.sum()
         size = 10.0 ** rng.uniform(-3, 0.5)
-        got = kernels.tabular.maximize_in_kl_ball(values, p, size)
+        got = kernels.tabular.maximize_in_kl_ball(values, p, len(p), size)
         a, b = np.meshgrid(np.linspace(0, 1, 401), np.linspace(0, 1, 401))
         grid = np.stack([a, b, 1 - a - b], axis=-1)[a + b <= 1]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -38,7 +38,7 @@ def test_the_maximum_against_brute_force():
 
 
 def test_the_maximum_at_its_limits():
-    largest = kernels.tabular.maximize_in_kl_ball
+    largest = lambda values, p, size: kernels.tabular.maximize_in_kl_ball(values, p, 2, size)  # noqa: E731
     values = np.array([0.2, 0.9])
     assert largest(values, np.array([0.5, 0.5]), 0.0) == pytest.approx(0.55)
     assert largest(values, np.array([0.5, 0.5]), np.inf) == 0.9

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -11,8 +13,14 @@ import upriver as up
 from tests.building import from_rows
 from tests.reference import random_mdp
 from upriver import kernels
-from upriver.planning import Clip, empty_plan, environment_structure
-from upriver.planning.induction import problem_structure
+from upriver.kernels.compiled import njit_inline
+from upriver.planning import (
+    clip_nothing,
+    empty_plan,
+    environment_structure,
+    run_backward_pass,
+)
+from upriver.planning.induction import NO_ENDS
 
 H, S, A = 4, 5, 3
 
@@ -34,21 +42,22 @@ def problem(rng, per_step=True):
     return task, prob, rng.random((steps, S * A)), rng.random((steps, task.n_triples))
 
 
-def constants(task, extra, low, q_cap, v_cap):
-    caps = low, q_cap, v_cap, np.full(task.n_states, np.nan)
-    return kernels.compiled.Constants(
-        kernels.planning.Problem(task.indptr, task.successors, extra, *caps)
-    )
-
-
 def at(array, h):
     return array[min(h, len(array) - 1)]
 
 
-def run(kernel, constant, task, *arguments, seed=3):
+def run(rule, task, extra, clip, *data, seed=3):
+    """(policy, v, q of the first step) of the backward pass of a rule."""
     policy, v, q = empty_plan(task)
-    kernel(constant, *arguments, np.uint64(seed), v, policy, q, np.array([0, H, 0, S]))
+    low, q_cap, v_cap = clip
+    kernels.planning.compile_backward_pass(rule)(
+        *task.kernel_rows, extra, low, q_cap, v_cap, NO_ENDS, 0.0, np.uint64(seed), v, policy, q,
+        np.array([0, H, 0, S]), *data,
+    )  # fmt: skip
     return policy, v, q
+
+
+FREE = -np.inf, np.full(H, np.inf), np.full(H, np.inf)
 
 
 def reference(task, extra, low, q_cap, v_cap, backup):
@@ -78,14 +87,45 @@ def test_backward_pass_with_bonus_and_clip(rng, per_step, with_extra):
         lambda h, pair, rows, ahead: at(reward, h)[pair] + at(prob, h)[rows] @ ahead
         + scale[h] * at(bonus, h)[pair],
     )  # fmt: skip
-    made = run(
-        kernels.planning.backward_pass, constants(task, extra, *clip), task, prob, reward, bonus,
-        scale,
-    )  # fmt: skip
+    made = run(kernels.planning.bonus_rule, task, extra, clip, prob, reward, bonus, scale)
     np.testing.assert_allclose(made[1], v, atol=1e-13)
     np.testing.assert_allclose(made[2], q[0].ravel(), atol=1e-13)
     chosen = np.take_along_axis(q, made[0][..., None].astype(int), 2)[..., 0]
     np.testing.assert_allclose(chosen, q.max(axis=2), atol=1e-13)
+
+
+@njit_inline
+def hopeful_rule(
+    h, first, end, indptr, successors, next_state_reward, v, q, prob, reward, epsilon
+):  # fmt: skip
+    """The example of CONTRIBUTING: Q_h = r + (1 - epsilon) P V_{h+1} + epsilon max V_{h+1}."""
+    c, r = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1)
+    for pair in range(first, end):
+        expected, best = 0.0, -np.inf
+        for i in range(indptr[pair], indptr[pair + 1]):
+            value = v[h + 1, successors[i]]
+            if next_state_reward.shape[1] > 0:
+                value += next_state_reward[min(h, next_state_reward.shape[0] - 1), i]
+            expected += prob[c, i] * value
+            best = max(best, value)
+        q[pair] = reward[r, pair] + (1.0 - epsilon) * expected + epsilon * best
+
+
+def test_the_hopeful_rule_is_its_formula(rng):
+    """A rule from outside the package, and the action values of its plan after a copy."""
+    task, prob, reward, extra = problem(rng)
+    _, v = reference(
+        task, extra, *FREE,
+        lambda h, pair, rows, following: reward[h][pair]
+        + 0.9 * prob[h][rows] @ following + 0.1 * following.max(),
+    )  # fmt: skip
+    made = run(hopeful_rule, task, extra, FREE, prob, reward, 0.1)
+    np.testing.assert_allclose(made[1], v, atol=1e-12)
+    data, clip = (prob, reward, 0.1), clip_nothing(task)
+    plan = run_backward_pass(task, hopeful_rule, data, clip, np.uint64(3))
+    copied = pickle.loads(pickle.dumps(plan))
+    for h in range(H):
+        np.testing.assert_array_equal(copied.q(h), plan.q(h))
 
 
 def test_a_bonus_of_counts_is_its_formula(rng):
@@ -93,7 +133,6 @@ def test_a_bonus_of_counts_is_its_formula(rng):
     visits = rng.integers(0, 4, S * A).astype(float)
     hoeffding, linear, ranges = rng.random(H), rng.random(H), 1.0 + rng.random(H)
     doubt, variance = rng.random((H, S)), 0.7
-    free = -np.inf, np.full(H, np.inf), np.full(H, np.inf)
 
     def backup(h, pair, rows, ahead):
         p, d, n = prob[h][rows], doubt[h][task.successors[rows]], visits[pair]
@@ -104,19 +143,15 @@ def test_a_bonus_of_counts_is_its_formula(rng):
         bonus += linear[h] / n + (mean_doubt / n) ** 0.5
         return reward[h][pair] + mean + bonus * (len(p) > 1)
 
-    _, v = reference(task, extra, *free, backup)
-    bonus = kernels.tabular.CountBonus(visits, hoeffding, variance, linear, doubt, ranges, True)
-    made = run(
-        kernels.tabular.backward_pass_counts, constants(task, extra, *free), task, prob, reward,
-        bonus,
-    )  # fmt: skip
+    _, v = reference(task, extra, *FREE, backup)
+    data = prob, reward, visits, hoeffding, variance, linear, doubt, ranges, True
+    made = run(kernels.tabular.count_rule, task, extra, FREE, *data)
     np.testing.assert_allclose(made[1], v, atol=1e-12)
 
 
 def test_backward_pass_over_kl_balls(rng):
     task, prob, reward, extra = problem(rng)
     radius = rng.uniform(0.0, 0.5, (H, S * A))
-    free = -np.inf, np.full(H, np.inf), np.full(H, np.inf)
 
     def backup(h, pair, rows, ahead):
         p = prob[h][rows]
@@ -133,25 +168,20 @@ def test_backward_pass_over_kl_balls(rng):
         )  # fmt: skip
         return reward[h][pair] - found.fun
 
-    _, v = reference(task, extra, *free, backup)
-    constant = constants(task, extra, *free)
-    made = run(kernels.tabular.backward_pass_ball, constant, task, prob, reward, radius, True)
+    _, v = reference(task, extra, *FREE, backup)
+    data = prob, reward, radius, task.max_successors
+    made = run(kernels.tabular.kl_rule, task, extra, FREE, *data)
     np.testing.assert_allclose(made[1], v, atol=1e-6)
 
 
 def test_ties_are_broken_uniformly_by_the_shared_choice_of_actions(rng):
-    """`choose_action`, through the L1 pass: three tied actions at each of 20 states and steps."""
+    """`choose_actions`, through the L1 rule: three tied actions at each of 20 states and steps."""
     mdp = up.FiniteMDP.from_arrays(np.full((S, A, S), 1 / S), np.full((S, A), 0.5), H)
     task = mdp.true_task
-    free = np.full(H, np.inf)
-    constant = problem_structure(task, Clip(-np.inf, free, free), True)
-    zero = np.zeros((1, S * A))
+    data = mdp.probability, task.reward_rows, np.zeros((1, S * A)), task.max_successors
     counts, seeds = np.zeros((A, H * S)), rng.integers(0, 2**63, 3000)
     for seed in seeds:
-        policy, _, _ = run(
-            kernels.tabular.backward_pass_ball, constant, task, mdp.probability, task.reward_rows,
-            zero, False, seed=seed,
-        )  # fmt: skip
+        policy, _, _ = run(kernels.tabular.l1_rule, task, np.empty((1, 0)), FREE, *data, seed=seed)
         counts[policy.ravel(), np.arange(H * S)] += 1
     chi2 = ((counts - len(seeds) / A) ** 2 / (len(seeds) / A)).sum()
     assert stats.chi2.sf(chi2, (A - 1) * H * S) > 1e-4
@@ -213,14 +243,14 @@ def test_the_derivatives_of_a_value_are_finite_differences(rng, mixed, n_rows):
 
     def value(p, policy=policy):
         shapes = (H + 1, S), (n_rows, task.n_triples), (n_rows, S * A), S * A * mixed
-        out = k.ValueGradient(*map(np.zeros, shapes))
+        v, *derivatives = map(np.zeros, shapes)
         rows = task.indptr, task.successors, p, reward, extra
-        k.differentiate(*rows, policy, mixed, start, out)
-        return start @ out.v[0], out
+        k.differentiate(*rows, policy, mixed, start, v, *derivatives)
+        return start @ v[0], derivatives
 
-    _, out = value(prob)
-    np.testing.assert_allclose(out.occupancy.sum(axis=1), H / n_rows)
-    gradient = features.T @ out.weight.sum(axis=0)
+    _, (weight, occupancy, action_value) = value(prob)
+    np.testing.assert_allclose(occupancy.sum(axis=1), H / n_rows)
+    gradient = features.T @ weight.sum(axis=0)
     for j in range(3):
         step, shifted = np.eye(3)[j] * 1e-5, np.empty((2, task.n_triples))
         for sign, p in zip((1, -1), shifted, strict=True):
@@ -233,7 +263,7 @@ def test_the_derivatives_of_a_value_are_finite_differences(rng, mixed, n_rows):
         up_[:, pair] += 1e-6
         down[:, pair] -= 1e-6
         slope = (value(prob, up_)[0] - value(prob, down)[0]) / 2e-6
-        assert out.action_value[pair] == pytest.approx(slope, rel=1e-5)
+        assert action_value[pair] == pytest.approx(slope, rel=1e-5)
 
 
 def test_extended_value_iteration_takes_the_best_model_of_an_l1_ball(rng):

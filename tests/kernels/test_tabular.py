@@ -5,8 +5,7 @@ import pytest
 from scipy.optimize import linprog
 
 from upriver import envs, kernels
-from upriver.planning import Clip, empty_plan
-from upriver.planning.induction import problem_structure
+from upriver.planning import Clip, run_backward_pass
 
 
 def l1_maximum(values, p, radius):
@@ -30,8 +29,8 @@ def test_inner_maximum_is_the_linear_program(radius):
     for n in (1, 2, 3, 6):
         p = rng.dirichlet(np.full(n, 0.5))
         values = rng.random(n).round(1)  # with ties
-        chosen = np.empty(n)
-        got = kernels.tabular.maximize_in_l1_ball(values, p, radius, chosen)
+        chosen = p.copy()
+        got = kernels.tabular.maximize_in_l1_ball(values, n, radius, chosen)
         assert got == pytest.approx(l1_maximum(values, p, radius), abs=1e-8)
         assert got == pytest.approx(chosen @ values, abs=1e-12)
         assert chosen.sum() == pytest.approx(1.0, abs=1e-12)
@@ -41,7 +40,7 @@ def test_inner_maximum_is_the_linear_program(radius):
 def test_inner_maximum_by_hand():
     # 0.1 of mass moves from value 0 to value 2, as far as it is there; the rest from value 1.
     values, p = np.array([0.0, 1.0, 2.0]), np.array([0.05, 0.5, 0.45])
-    got = kernels.tabular.maximize_in_l1_ball(values, p, 0.2, np.empty(3))
+    got = kernels.tabular.maximize_in_l1_ball(values, 3, 0.2, p)
     assert got == pytest.approx(0.45 * 1.0 + 0.55 * 2.0)
 
 
@@ -54,13 +53,11 @@ def test_backward_pass_is_backward_induction_over_the_balls(support, per_step):
     prob = rng.random((steps, task.n_triples))
     prob /= np.repeat(np.add.reduceat(prob, task.indptr[:-1], axis=1), task.sizes, axis=1)
     radius = rng.uniform(0, 1.2, (steps, 8))
-    policy, v, q = empty_plan(task)
     cap = np.array([1.6, 1.5, 1.0])
-    problem = problem_structure(task, Clip(-np.inf, np.full(3, np.inf), cap), False)
-    span = np.array([0, 3, 0, 4])
-    kernels.tabular.backward_pass_ball(
-        problem, prob, task.reward_rows, radius, False, np.uint64(7), v, policy, q, span
-    )
+    plan = run_backward_pass(
+        task, kernels.tabular.l1_rule, (prob, task.reward_rows, radius, task.max_successors),
+        Clip(-np.inf, np.array([np.inf]), cap), np.uint64(7), next_state_reward=False,
+    )  # fmt: skip
     expected = np.zeros(4)
     for h in (2, 1, 0):
         at = h if per_step else 0
@@ -72,10 +69,10 @@ def test_backward_pass_is_backward_induction_over_the_balls(support, per_step):
                     expected[task.successors[rows]], prob[at, rows], radius[at, s * 2 + a]
                 )
         expected = np.minimum(table.max(axis=1), cap[h])
-        assert v[h] == pytest.approx(expected, abs=1e-7)
+        assert plan.v[h] == pytest.approx(expected, abs=1e-7)
         best = np.isclose(table, table.max(axis=1, keepdims=True), atol=1e-7)
-        assert best[np.arange(4), policy[h]].all()
-    assert q == pytest.approx(table.ravel(), abs=1e-7)
+        assert best[np.arange(4), plan.policy[h]].all()
+        assert plan.q(h) == pytest.approx(table, abs=1e-7)
 
 
 def test_a_stream_plans_again_where_a_pair_has_doubled():
@@ -87,5 +84,5 @@ def test_a_stream_plans_again_where_a_pair_has_doubled():
 
 def test_a_better_successor_that_was_not_seen_takes_the_mass_that_is_left():
     """p = (1, 0): the least q of the first successor has -log q = radius."""
-    found = kernels.tabular.maximize_in_kl_ball(np.array([0.0, 1.0]), np.array([1.0, 0.0]), 0.3)
+    found = kernels.tabular.maximize_in_kl_ball(np.array([0.0, 1.0]), np.array([1.0, 0.0]), 2, 0.3)
     assert found == pytest.approx(1.0 - np.exp(-0.3))

@@ -359,3 +359,13 @@ def test_a_frame_refuses_states_that_are_listed_twice():
     frame = FiniteMDP.from_arrays(TWO, PAY, 2).to_frame()
     with pytest.raises(ValueError, match="states has the name 0 twice"):
         FiniteMDP.from_frame(frame, 2, states=[0, 1, 0])
+
+
+def test_rows_that_nearly_sum_to_one_are_normalised():
+    """A reward of 1 at each of 50,000 steps is worth 50,000, although rows sum to 1 - 5e-9."""
+    p = np.full((2, 1, 2), 0.5)
+    p[:, :, 1] -= 5e-9
+    mdp = FiniteMDP.from_arrays(p, np.ones((2, 1)), 50_000)
+    assert solve(mdp).v[0] == pytest.approx([50_000.0, 50_000.0], rel=1e-11)
+    exact = FiniteMDP.from_arrays(np.full((2, 1, 2), 0.5), np.ones((2, 1)), 5)
+    assert (exact.probability == 0.5).all()

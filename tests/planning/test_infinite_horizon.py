@@ -225,8 +225,8 @@ def test_elimination_solves_the_equations_of_a_chain(rng, discount):
     s, s2 = np.nonzero(dense)
     start = np.concatenate([[0], np.cumsum(np.bincount(s))])
     c, x = rng.random(n), np.empty(n)
-    chain = kernels.stationary.Chain(start, s2.astype(np.int32), dense[s, s2], np.empty(n))
-    assert kernels.stationary.solve_chain(chain, discount, reach, c.copy(), x)
+    chain = start, s2.astype(np.uint32), dense[s, s2]
+    assert kernels.stationary.solve_chain(*chain, discount, reach, c.copy(), x)
     level = c + discount * dense @ x - x
     assert np.ptp(level) < 1e-12 * (1.0 + np.ptp(x))
     if discount < 1.0:
@@ -235,11 +235,9 @@ def test_elimination_solves_the_equations_of_a_chain(rng, discount):
 
 def test_elimination_tells_two_recurrent_classes(rng):
     for successors, one_class in (([0, 0, 2], False), ([1, 0, 1], True)):
-        chain = kernels.stationary.Chain(
-            np.arange(4), np.array(successors, np.int32), np.ones(3), np.empty(3)
-        )
+        chain = np.arange(4), np.array(successors, np.uint32), np.ones(3)
         x = np.empty(3)
-        solved = kernels.stationary.solve_chain(chain, 1.0, 1, np.array([1.0, 5.0, 2.0]), x)
+        solved = kernels.stationary.solve_chain(*chain, 1.0, 1, np.array([1.0, 5.0, 2.0]), x)
         assert solved == one_class
         if not solved:  # the gain of each class
             assert x.tolist() == [1.0, -np.inf, 2.0]
@@ -588,3 +586,26 @@ def test_a_tolerance_below_rounding_ends_where_no_equations_are_solved(monkeypat
         assert plan.sweeps < 20_000
         assert plan.error <= 1e-9 * (low + scale)
         np.testing.assert_allclose(np.ptp(plan.v), scale * np.ptp(ordinary.v), rtol=1e-5)
+
+
+def test_two_sets_of_states_that_earn_the_same_have_a_gain():
+    """Two states that are never left; a third goes to either. Only what they earn tells."""
+    p = np.zeros((3, 2, 3))
+    p[0, :, 0] = p[1, :, 1] = p[2, 0, 0] = p[2, 1, 1] = 1.0
+    reward = np.array([[0.3, 0.2], [0.3, 0.1], [0.0, 0.9]])
+    plan = up.solve(up.FiniteMDP.from_arrays(p, reward, None))
+    assert plan.gain == pytest.approx(0.3, abs=1e-8) and plan.error <= 1e-8
+    assert plan.policy.tolist() == [0, 0, 1]
+    reward[1] = 0.31
+    with pytest.raises(ValueError, match="depends on the start"):
+        up.solve(up.FiniteMDP.from_arrays(p, reward, None))
+
+
+@pytest.mark.parametrize("exponent", [20, 33, 45])
+def test_a_chain_that_nearly_never_moves_has_a_gain(exponent):
+    """Two states that are left with probability 2^-exponent: half of the time is spent in each."""
+    move = 2.0**-exponent
+    p = np.array([[[1.0 - move, move]], [[move, 1.0 - move]]])
+    plan = up.solve(up.FiniteMDP.from_arrays(p, [[0.0], [1.0]], None))
+    assert abs(plan.gain - 0.5) <= plan.error
+    assert np.ptp(plan.v) == pytest.approx(0.5 / move)

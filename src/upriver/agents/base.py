@@ -269,12 +269,12 @@ class Learner(GuardedAgent):
         return backward_induction(task, prob, reward, bonus, scale, clip(task), tie_seed, **options)
 
     def run_pass(
-        self, kernel: Any, arguments: tuple[Any, ...], clip: Callable[[Task], Clip],
+        self, rule: Any, data: tuple[Any, ...], clip: Callable[[Task], Clip],
         rng: np.random.Generator, **options: Any,
     ) -> Plan:  # fmt: skip
-        """Return the plan of a compiled backward pass, see `planning.run_backward_pass`."""
+        """Return the plan of the backward pass of a rule, see `planning.run_backward_pass`."""
         seed = draw_tie_seed(rng)
-        return run_backward_pass(self.task, kernel, arguments, clip(self.task), seed, **options)
+        return run_backward_pass(self.task, rule, data, clip(self.task), seed, **options)
 
 
 def check_agent(agent: Any) -> None:

@@ -8,7 +8,6 @@ to the prior, M times over, and the largest of the M predictions is optimistic o
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -92,9 +91,8 @@ class LeastSquaresLearner(Learner):
         bonus = self.add(norms, factor, rng)
         if known:
             bonus, paid = bonus + task.reward_rows, np.zeros((1, len(task.sizes)))
-        arguments = kernels.linear.RegressionData(counts, paid), factor, bonus, phi
-        kernel = kernels.linear.backward_pass_regression
-        return self.run_pass(kernel, arguments, self.CLIP, rng, **options)
+        data = counts, paid, factor, bonus, phi, task.max_successors
+        return self.run_pass(kernels.linear.regression_rule, data, self.CLIP, rng, **options)
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> Visits:
         counts, paid = (x.copy() for x in state.model)
@@ -135,11 +133,9 @@ class LSVIUCB(LeastSquaresLearner):
         return self.bonus * self.task.units.max_value * norms
 
 
-@lru_cache(maxsize=64)
 def clip_q_remaining(task: Task) -> Clip:
     """Clip Q_h to [0, H - h + 1], h from 1, as published."""
-    cap = task.units.value_range[:-1].copy()
-    return Clip(0.0, cap, cap)
+    return Clip(0.0, task.units.value_range, task.units.value_range)
 
 
 @dataclass(frozen=True, eq=False)

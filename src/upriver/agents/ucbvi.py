@@ -96,14 +96,13 @@ class UCBVI(OptimisticReward, CountLearner):
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the values with flat_h / sqrt(N) and the Bernstein terms as a bonus."""
         task, counts = self.task, self.counts(state)
-        flat, (variance, linear, doubt) = self.terms(state, task.units.next_value_range.copy())
+        flat, (variance, linear, doubt) = self.terms(state, task.units.next_value_range)
         optimistic = bool(variance > 0.0 or flat.any() or linear.any())
-        bonus = kernels.tabular.CountBonus(
-            task.by_pair(counts), flat, variance, linear, doubt,
-            task.units.next_value_range.copy(), optimistic,
+        data = (
+            frequencies(task, counts), self.reward(state), task.by_pair(counts), flat, variance,
+            linear, doubt, task.units.next_value_range, optimistic,
         )  # fmt: skip
-        arguments = frequencies(task, counts), self.reward(state), bonus
-        return self.run_pass(kernels.tabular.backward_pass_counts, arguments, clip_v_remaining, rng)
+        return self.run_pass(kernels.tabular.count_rule, data, clip_v_remaining, rng)
 
     def counts(self, state: State) -> Array:
         """Return N(s, a, s') (n,)."""

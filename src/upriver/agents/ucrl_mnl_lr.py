@@ -61,8 +61,8 @@ class UCRLMNLLR(OptimisticReward, CountLearner, MNLLearner):
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the likelihood-ratio sets."""
         prob, size = self.sets(state)
-        arrays = prob, self.reward(state), size, True
-        return self.run_pass(kernels.tabular.backward_pass_ball, arrays, clip_v_remaining, rng)
+        data = prob, self.reward(state), size, self.task.max_successors
+        return self.run_pass(kernels.tabular.kl_rule, data, clip_v_remaining, rng)
 
     def sets(self, state: State) -> tuple[Array, Array]:
         """Return p_hat (C, n), the frequencies of each pair's class, and the bound / n (C, S*A)."""

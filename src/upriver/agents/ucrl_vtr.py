@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -105,9 +105,10 @@ class UCRLVTR(OptimisticReward, Learner):
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimistic values."""
-        layout, regression = self.mixture.layout, self.compiled(state.model)
-        arguments = self.reward(state), layout, regression, self.radius(state.k)
-        return self.run_pass(kernels.linear.backward_pass_value_targets, arguments, clip_q, rng)
+        features, (_, _, root, theta) = self.mixture, state.model
+        radius = float(self.radius(state.k))
+        data = self.reward(state), features.layout, features.matrix_start, root, theta, radius
+        return self.run_pass(kernels.linear.value_target_rule, data, clip_q, rng)
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> Regression:
         """Regress V_{h+1}(s_{h+1}) on X_h, with the values that the episode was planned with."""
@@ -122,8 +123,8 @@ class UCRLVTR(OptimisticReward, Learner):
         pairs = add_counts(task, np.empty((1, 0)), episode)  # checked, and not counted
         new = Regression._make(x.copy() for x in state.model)
         kernels.linear.update_value_regression(
-            self.mixture.layout, self.compiled(new), float(self.regularization), task.successors,
-            task.next_state_reward_rows, pairs, episode.states, v,
+            self.mixture.layout, float(self.regularization), task.kernel_rows[1],
+            task.next_state_reward_rows, pairs, episode.states, v, self.mixture.matrix_start, *new,
         )  # fmt: skip
         return new
 
@@ -131,8 +132,3 @@ class UCRLVTR(OptimisticReward, Learner):
         """Return sqrt(beta_k)."""
         rule = self.bonus
         return nonnegative_number("bonus", rule(k)) if callable(rule) else rule
-
-    def compiled(self, model: Regression) -> Any:
-        """Return the regression as the compiled loops read it."""
-        start = self.mixture.layout.matrix_start
-        return kernels.linear.ValueRegression(start, *model)

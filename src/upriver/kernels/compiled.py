@@ -91,15 +91,6 @@ def njit_inline(function: Callable[..., Any]) -> Callable[..., Any]:
     return register_jitable(error_model="numpy")(function)
 
 
-def __getattr__(name: str) -> Any:
-    """Return a name of the kernels that are not plain yet."""
-    if name.startswith("__"):
-        raise AttributeError(name)
-    from upriver.kernels import leftovers
-
-    return getattr(leftovers, name)
-
-
 def thread_count() -> int:
     """Return the number of threads that `parallel_ranges` uses."""
     return numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]

@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_inline, njit_inline_ir, njit_nogil
+from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
-from upriver.kernels.planning import choose_action, max_successors, read_next_values
+from upriver.kernels.planning import read_next_values
 
 ASCENT_STEPS, HALVINGS = 60, 40
 TOLERANCE = 1e-13
@@ -74,7 +74,7 @@ class Search(NamedTuple):
     """(n, n) multiplier I + C, then its Cholesky factor."""
 
 
-@njit_inline_ir
+@njit_inline
 def new_search(n):
     """Return a `Search` for pairs of at most n successors."""
     x, root, matrix = np.empty((11, n)), np.empty((n, n)), np.empty((n, n))
@@ -314,7 +314,7 @@ def copy(source, i, target, j, size):
 
 @njit_inline
 def maximize_in_ellipsoid(p, first, n, products, at, beta, starts, search):
-    """Return (4) of one pair: the maximum of E_q[V] over the ellipsoid of radius beta >= 0.
+    """Return (4) of one pair, the maximum of E_q[V] over |w| <= beta, and max V - min V.
 
     p: probabilities, those of the pair from `first` on; products: G, flat, from `at` on;
     search.values: V. starts, from `at` on: n + 1 points w of n - 1 numbers
@@ -327,14 +327,14 @@ def maximize_in_ellipsoid(p, first, n, products, at, beta, starts, search):
         top = max(top, values[u])
         bottom = min(bottom, values[u])
     if top == bottom:
-        return top
+        return top, 0.0
     if beta == 0.0:
-        return mean
+        return mean, top - bottom
     if n == 2:  # only the difference of the two logits counts: push it all the way
         gap2 = products[at] - 2.0 * products[at + 1] + products[at + 3]
         better = 0 if values[0] > values[1] else 1
         odds = p[first + 1 - better] * np.exp(-beta * np.sqrt(max(gap2, 0.0)))
-        return top - odds / (odds + p[first + better]) * (top - bottom)
+        return top - odds / (odds + p[first + better]) * (top - bottom), top - bottom
     factor_differences(products, at, n, search.root)
     for u in range(1, n):
         gap2 = products[at] - 2.0 * products[at + u] + products[at + u * n + u]
@@ -347,7 +347,7 @@ def maximize_in_ellipsoid(p, first, n, products, at, beta, starts, search):
     best = ascend(p, first, n, values, beta, enough, gain, search)
     copy(w, 0, starts, at, m)
     if is_global(n, beta, search):
-        return best
+        return best, top - bottom
     level = best
     for u in range(n):
         if values[u] > level:
@@ -360,7 +360,7 @@ def maximize_in_ellipsoid(p, first, n, products, at, beta, starts, search):
             if value > best:
                 best = value
                 copy(w, 0, starts, at, m)
-    return best
+    return best, top - bottom
 
 
 @njit_cached
@@ -369,43 +369,39 @@ def maximize_expectation(p, products, values, beta):
     n = p.shape[0]
     search = new_search(n)
     search.values[:] = values
-    return maximize_in_ellipsoid(p, 0, n, products.ravel(), 0, beta, np.zeros(n * n), search)
+    return maximize_in_ellipsoid(p, 0, n, products.ravel(), 0, beta, np.zeros(n * n), search)[0]
 
 
-@njit_nogil
-def backward_pass_ellipsoid(problem, ellipsoid, reward, beta, starts, tie_seed, v, policy, q, span):
-    """Eq. (4): Q_h = clip(r + max over the ellipsoid of P_theta V_{h+1}), each (s, a, h) by itself.
+@njit_inline
+def exact_rule(
+    h, first, end, indptr, successors, next_state_reward, v, q,
+    prob, products, square_start, reward, beta, max_size, starts,
+):  # fmt: skip
+    """Eq. (4): Q_h = r + max over the ellipsoid of P_theta V_{h+1}, each (s, a, h) by itself.
 
-    ellipsoid: an `optimism.Ellipsoid`; reward (1|H, S*A). The search of a pair starts from its
-    maximiser at step h + 1; `starts`, as long as the products, keeps it, also between calls that
-    run one step each. Actions whose Q differs by rounding alone are made equal, so that ties are
-    broken at random.
+    prob (1|H, n), reward (1|H, S*A); products (1|H, ...) the flat G of each pair, from square_start
+    on; max_size is the largest number of successors of a pair. The search of a pair starts from its
+    maximiser at step h + 1, which `starts`, as long as the products, keeps. Actions whose Q differs
+    by rounding alone are made equal, so that ties are broken at random.
     """
-    indptr = problem.indptr
-    n_actions = q.shape[0] // policy.shape[1]
-    search = new_search(max_successors(indptr))
-    values = search.values
-    for h in range(span[1] - 1, span[0] - 1, -1):
-        c = min(h, ellipsoid.prob.shape[0] - 1)
-        p, products = ellipsoid.prob[c], ellipsoid.products[c]
-        r = reward[min(h, reward.shape[0] - 1)]
-        for s in range(span[2], span[3]):
-            best, margin = -np.inf, 0.0
-            for pair in range(s * n_actions, (s + 1) * n_actions):
-                first, at = indptr[pair], ellipsoid.products_start[pair]
-                n = indptr[pair + 1] - first
-                if n == 0:
-                    continue
-                read_next_values(problem, h, v[h + 1], first, n, values)
-                low = high = values[0]
-                for u in range(1, n):
-                    low, high = min(low, values[u]), max(high, values[u])
-                margin = max(margin, TIE * (high - low))
-                q[pair] = r[pair] + maximize_in_ellipsoid(
-                    p, first, n, products, at, beta, starts, search
+    c, r = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1)
+    n_actions, search, p, geometry = (
+        q.shape[0] // v.shape[1],
+        new_search(max_size),
+        prob[c],
+        products[c],
+    )
+    for state in range(first, end, n_actions):  # the first pair of each state
+        best, margin = -np.inf, 0.0
+        for pair in range(state, state + n_actions):
+            start, stop = np.int64(indptr[pair]), np.int64(indptr[pair + 1])
+            if start < stop:
+                read_next_values(h, start, stop, successors, next_state_reward, v, search.values)
+                value, width = maximize_in_ellipsoid(
+                    p, start, stop - start, geometry, square_start[pair], beta, starts, search
                 )
-                best = max(best, q[pair])
-            for pair in range(s * n_actions, (s + 1) * n_actions):
-                if q[pair] >= best - margin:
-                    q[pair] = best
-            choose_action(problem, h, s, tie_seed, v, policy, q)
+                q[pair] = reward[r, pair] + value
+                best, margin = max(best, q[pair]), max(margin, TIE * width)
+        for pair in range(state, state + n_actions):
+            if q[pair] >= best - margin and indptr[pair] < indptr[pair + 1]:
+                q[pair] = best

@@ -1,18 +1,16 @@
-"""Ridge regression for the linear baselines, and the backward passes whose backup is a regression.
+"""Ridge regression for the linear baselines, and the rules whose expectation is a regression.
 
 LSVI (Jin et al. 2020) regresses r + V_{h+1}(s') on features phi(s, a) at each step. UCRL-VTR (Ayoub
 et al. 2020) regresses V_{h+1}(s') on X_V(s, a) = sum_s' V(s') x(s, a, s'), with one parameter for
 all steps. Matrices are kept in their lower triangle; `layout` is the `kernels.Layout` of features.
-Arguments that all backward passes share are explained in `kernels.planning`.
+The arguments that all rules share are explained in `kernels.planning`.
 """
-
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_inline, njit_nogil
+from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
-from upriver.kernels.planning import choose_action, max_successors, read_next_values
+from upriver.kernels.planning import read_next_values
 
 
 @njit_inline
@@ -53,110 +51,82 @@ def factor_matrices(matrices, floor):
     return matrices
 
 
-class RegressionData(NamedTuple):
-    """The transitions that LSVI regresses on, as sums over visits."""
+@njit_inline
+def regression_rule(
+    h, first, end, indptr, successors, next_state_reward, v, q,
+    counts, rewards, factor, noise, phi, max_size,
+):  # fmt: skip
+    """LSVI: w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), Q_h = phi^T w_h + noise_h.
 
-    counts: Any
-    """(H, n) the visits of each triple at each step."""
-    rewards: Any
-    """(1|H, S*A) the sum of the rewards received."""
-
-
-@njit_nogil
-def backward_pass_regression(problem, visits, factor, noise, phi, tie_seed, v, policy, q, span):
-    """LSVI: w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), Q_h = clip(phi^T w_h + noise_h).
-
-    The sum runs over the visits at step h; visits: `RegressionData`. factor (H, d, d) of Lambda_h,
-    noise (H, S*A), phi (S*A, d).
+    The sum runs over the visits at step h: counts (H, n) are those of each triple, rewards
+    (1|H, S*A) the sums of the rewards received. factor (H, d, d) of Lambda_h, noise (H, S*A),
+    phi (S*A, d); max_size is the largest number of successors of a pair.
     """
-    indptr = problem.indptr
-    n_actions = q.shape[0] // policy.shape[1]
-    d = phi.shape[1]
-    w, values = np.empty(d), np.empty(max_successors(indptr))
-    for h in range(span[1] - 1, span[0] - 1, -1):
-        rewards = visits.rewards[min(h, visits.rewards.shape[0] - 1)]
-        w[:] = 0.0
-        for pair in range(q.shape[0]):
-            first, n = indptr[pair], indptr[pair + 1] - indptr[pair]
-            read_next_values(problem, h, v[h + 1], first, n, values)
-            target = rewards[pair]
-            for u in range(n):
-                target += visits.counts[h, first + u] * values[u]
-            if target != 0.0:
-                for i in range(d):
-                    w[i] += target * phi[pair, i]
-        solve_lower(factor[h], d, w)
-        solve_upper(factor[h], d, w)
-        for s in range(span[2], span[3]):
-            for pair in range(s * n_actions, (s + 1) * n_actions):
-                x = noise[h, pair]
-                for i in range(d):
-                    x += phi[pair, i] * w[i]
-                q[pair] = x
-            choose_action(problem, h, s, tie_seed, v, policy, q)
-
-
-class ValueRegression(NamedTuple):
-    """The regression of UCRL-VTR, block by block of the layout of its features."""
-
-    matrix_start: Any
-    """(B,) where the flat m x m matrix of each block begins."""
-    gram: Any
-    """Flat blocks of the sum of X X^T, without lambda I."""
-    target: Any
-    """(d,) sum of X V_{h+1}(s_{h+1})."""
-    root: Any
-    """Flat inverses of the Cholesky factors of the blocks of M = lambda I + gram."""
-    theta: Any
-    """(d,) M^-1 target."""
+    r, d = min(h, rewards.shape[0] - 1), phi.shape[1]
+    w, values = np.zeros(d), np.empty(max_size)
+    for pair in range(q.shape[0]):
+        start, stop = np.int64(indptr[pair]), np.int64(indptr[pair + 1])
+        read_next_values(h, start, stop, successors, next_state_reward, v, values)
+        target = rewards[r, pair]
+        for u in range(stop - start):
+            target += counts[h, start + u] * values[u]
+        if target != 0.0:
+            for i in range(d):
+                w[i] += target * phi[pair, i]
+    solve_lower(factor[h], d, w)
+    solve_upper(factor[h], d, w)
+    for pair in range(first, end):
+        q[pair] = noise[h, pair]
+        for i in range(d):
+            q[pair] += phi[pair, i] * w[i]
 
 
 @njit_inline
-def mix_next_values(layout, pair, m, successors, extra, following, x):
+def mix_next_values(h, layout, pair, m, successors, next_state_reward, v, x):
     """x[:m] = X_V = sum_s' V(s') x(s, a, s') in the coordinates of the block of the pair.
 
-    extra (n|0): the next-state reward of each triple, which is added to V.
+    V(s') is V_{h+1} and the next-state reward of the triple, see `kernels.planning`.
     """
-    values, record = layout.values, layout.pairs[pair]
-    w, row = record.n_columns, record.first_value
-    slots = layout.slots[record.first_column : record.first_column + w]
+    values, slots, record = layout.values, layout.slots, layout.pairs[pair]
+    w, column, at = record.n_columns, record.first_column, record.first_value
+    has_extra, e = next_state_reward.shape[1] > 0, min(h, next_state_reward.shape[0] - 1)
     for j in range(m):
         x[j] = 0.0
     for i in range(record.first_row, layout.pairs[pair + 1].first_row):
-        value = following[successors[i]]
-        if extra.shape[0] > 0:
-            value += extra[i]
+        value = v[h + 1, successors[i]]
+        if has_extra:
+            value += next_state_reward[e, i]
         for j in range(w):
-            x[slots[j]] += value * values[row + j]
-        row += w
+            x[slots[column + j]] += value * values[at + j]
+        at += w
 
 
 @njit_cached
 def update_value_regression(
-    layout, regression, lam, successors, next_state_reward, pairs, states, v
-):
+    layout, lam, successors, next_state_reward, pairs, states, v, matrix_start, gram, target, root,
+    theta,
+):  # fmt: skip
     """Add (X_h, V_{h+1}(s_{h+1})) of each step of an episode, and solve the blocks that changed.
 
-    pairs (T,) visited, states (T + 1,), v (H + 1, S) the values that were planned with. The arrays
-    of `regression`, a `ValueRegression`, are updated in place.
+    pairs (T,) visited, states (T + 1,), v (H + 1, S) the values that were planned with. The flat
+    m x m matrix of block b begins at matrix_start[b]: in gram that of the sum of X X^T, in root the
+    inverse of the Cholesky factor of M = lam I + gram. target (d,) is the sum of
+    X V_{h+1}(s_{h+1}), theta (d,) is M^-1 target. The last four are updated in place.
     """
-    pair_records, blocks, features = layout.pairs, layout.blocks, layout.features
-    gram, target, root = regression.gram, regression.target, regression.root
+    records, blocks, features = layout.pairs, layout.blocks, layout.features
     n_blocks, size = blocks.shape[0] - 1, layout.max_block_size
     x, factor, changed = np.empty(size), np.empty((size, size)), np.zeros(n_blocks, np.bool_)
     for h in range(pairs.shape[0]):
-        pair = pairs[h]
-        b = pair_records[pair].block
+        pair, e = pairs[h], min(h, next_state_reward.shape[0] - 1)
+        b = records[pair].block
         if b < 0:  # all features of the pair are zero
             continue
-        place, m = blocks[b].first_feature, blocks[b].size
-        start = regression.matrix_start[b]
-        extra, following = next_state_reward[min(h, next_state_reward.shape[0] - 1)], v[h + 1]
-        mix_next_values(layout, pair, m, successors, extra, following, x)
-        y = following[states[h + 1]]
-        for i in range(pair_records[pair].first_row, pair_records[pair + 1].first_row):
-            if extra.shape[0] > 0 and successors[i] == states[h + 1]:
-                y += extra[i]
+        place, m, start = blocks[b].first_feature, blocks[b].size, matrix_start[b]
+        mix_next_values(h, layout, pair, m, successors, next_state_reward, v, x)
+        y = v[h + 1, states[h + 1]]
+        for i in range(records[pair].first_row, records[pair + 1].first_row):
+            if next_state_reward.shape[1] > 0 and successors[i] == states[h + 1]:
+                y += next_state_reward[e, i]
         changed[b] = True
         for i in range(m):
             if x[i] != 0.0:
@@ -165,8 +135,7 @@ def update_value_regression(
                     gram[start + i * m + j] += x[i] * x[j]
     for b in range(n_blocks):
         if changed[b]:
-            place, m = blocks[b].first_feature, blocks[b].size
-            start = regression.matrix_start[b]
+            place, m, start = blocks[b].first_feature, blocks[b].size, matrix_start[b]
             for i in range(m):
                 x[i] = target[features[place + i]]
                 for j in range(i + 1):
@@ -177,33 +146,26 @@ def update_value_regression(
             solve_lower(factor, m, x)
             solve_upper(factor, m, x)
             for i in range(m):
-                regression.theta[features[place + i]] = x[i]
+                theta[features[place + i]] = x[i]
 
 
-@njit_nogil
-def backward_pass_value_targets(
-    problem, reward, layout, regression, beta, tie_seed, v, policy, q, span
-):
-    """UCRL-VTR: Q_h = clip(r + X^T theta + beta ||X||_{M^-1}), X = X_{V_{h+1}}(s, a).
+@njit_inline
+def value_target_rule(
+    h, first, end, indptr, successors, next_state_reward, v, q,
+    reward, layout, matrix_start, root, theta, beta,
+):  # fmt: skip
+    """UCRL-VTR: Q_h = r + X^T theta + beta ||X||_{M^-1}, X = X_{V_{h+1}}(s, a).
 
-    reward (1|H, S*A); regression: a `ValueRegression`.
+    reward (1|H, S*A); matrix_start, root and theta are those of `update_value_regression`.
     """
-    pair_records, blocks, extra = layout.pairs, layout.blocks, problem.next_state_reward
-    n_actions = q.shape[0] // policy.shape[1]
-    x = np.empty(layout.max_block_size)
-    for h in range(span[1] - 1, span[0] - 1, -1):
-        r, following = reward[min(h, reward.shape[0] - 1)], v[h + 1]
-        extra_h = extra[min(h, extra.shape[0] - 1)]
-        for s in range(span[2], span[3]):
-            for pair in range(s * n_actions, (s + 1) * n_actions):
-                b = pair_records[pair].block
-                total = r[pair]
-                if b >= 0:
-                    place, m = blocks[b].first_feature, blocks[b].size
-                    start = regression.matrix_start[b]
-                    mix_next_values(layout, pair, m, problem.successors, extra_h, following, x)
-                    for i in range(m):
-                        total += x[i] * regression.theta[layout.features[place + i]]
-                    total += beta * np.sqrt(squared_norm(regression.root, start, m, x))
-                q[pair] = total
-            choose_action(problem, h, s, tie_seed, v, policy, q)
+    pairs, blocks, features = layout.pairs, layout.blocks, layout.features
+    r, x = min(h, reward.shape[0] - 1), np.empty(layout.max_block_size)
+    for pair in range(first, end):
+        b = pairs[pair].block
+        q[pair] = reward[r, pair]
+        if b >= 0:
+            place, m = blocks[b].first_feature, blocks[b].size
+            mix_next_values(h, layout, pair, m, successors, next_state_reward, v, x)
+            for i in range(m):
+                q[pair] += x[i] * theta[features[place + i]]
+            q[pair] += beta * np.sqrt(squared_norm(root, matrix_start[b], m, x))

@@ -1,18 +1,18 @@
-"""Counts of visits, and backward passes whose optimism comes from counts alone.
+"""Counts of visits, and the rules of backward passes whose optimism comes from counts alone.
 
-UCRL2 takes the best distribution within an L1 distance of the frequencies (Jaksch, Ortner and Auer
-2010); likelihood-ratio sets hold every distribution q whose Kullback-Leibler divergence KL(p || q)
-from the frequencies p is at most a radius; UCBVI adds Hoeffding's or Bernstein's bonus (Azar,
-Osband and Munos 2017). Arguments that all backward passes share are explained in
-`kernels.planning`.
+With p the frequencies of the successors of a pair and N its visits,
+
+    UCRL2    Q_h = r + max of q . V over ||q - p||_1 <= radius     (Jaksch, Ortner and Auer 2010)
+    KL       Q_h = r + max of q . V over KL(p || q) <= radius      (Filippi, Cappe, Garivier 2010)
+    UCBVI    Q_h = r + P V + Hoeffding's or Bernstein's bonus      (Azar, Osband and Munos 2017)
+
+The arguments that all rules share, and their shapes, are explained in `kernels.planning`.
 """
-
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_inline, njit_nogil
-from upriver.kernels.planning import choose_action, max_successors, read_next_values
+from upriver.kernels.compiled import njit_cached, njit_inline
+from upriver.kernels.planning import read_next_values
 
 ROOT_STEPS = 60
 
@@ -29,24 +29,67 @@ def steps_until_doubled(pairs, visits):
     return pairs.shape[0]
 
 
-@njit_cached
-def maximize_in_l1_ball(values, p, radius, chosen):
-    """Write the best distribution q, ||q - p||_1 <= radius, into chosen, and return q . values.
+@njit_inline
+def count_rule(
+    h, first, end, indptr, successors, next_state_reward, v, q,
+    prob, reward, visits, hoeffding, variance, linear, next_doubt, next_value_range, optimistic,
+):  # fmt: skip
+    """Q_h = r + P V + hoeffding_h / sqrt(N) + sqrt(variance Var_P V / N) + linear_h / N
+    + sqrt(P D / N).
+
+    prob (1|H, n), reward (1|H, S*A), visits (S*A,) N, hoeffding (H,), linear (H,); next_doubt
+    (1|H, S) D, a squared bonus of the next state; next_value_range (H,) the range of V_{h+1}. A
+    pair with one successor has no bonus: there is nothing to learn. Where N = 0 and the bonus is
+    `optimistic`, the largest next value stands for P V, and the bonus is that of one visit with the
+    largest variance, range^2 / 4; otherwise N = 0 has no bonus.
+    """
+    c, r, d = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), min(h, len(next_doubt) - 1)
+    has_extra, e = next_state_reward.shape[1] > 0, min(h, next_state_reward.shape[0] - 1)
+    for pair in range(first, end):
+        mean = square = mean_doubt = max_value = max_doubt = 0.0
+        for i in range(indptr[pair], indptr[pair + 1]):
+            value, doubt = v[h + 1, successors[i]], next_doubt[d, successors[i]]
+            if has_extra:
+                value += next_state_reward[e, i]
+            mean += prob[c, i] * value
+            square += prob[c, i] * value * value
+            mean_doubt += prob[c, i] * doubt
+            max_value, max_doubt = max(max_value, value), max(max_doubt, doubt)
+        value_variance, n = max(square - mean * mean, 0.0), visits[pair]
+        if n == 0.0 and optimistic:
+            n, mean, mean_doubt = 1.0, max_value, max_doubt
+            value_variance = 0.25 * next_value_range[h] ** 2
+        q[pair] = reward[r, pair] + mean
+        if n > 0.0 and indptr[pair] + 1 < indptr[pair + 1]:
+            q[pair] += hoeffding[h] / np.sqrt(n) + linear[h] / n
+            q[pair] += np.sqrt(variance * value_variance / n) + np.sqrt(mean_doubt / n)
+
+
+@njit_inline
+def maximize_in_l1_ball(values, n, radius, p):
+    """Turn p into the best distribution q, ||q - p||_1 <= radius, and return q . values.
 
     Half the radius of mass goes to the best successor and is taken from the worst ones first.
-    values, p and chosen (n,); p sums to one.
+    values and p: their first n entries, those of p sum to one.
     """
-    order = np.argsort(values, kind="mergesort")
-    best, expected = order[-1], (p * values).sum()
+    best, mean = 0, 0.0
+    for u in range(n):
+        best = u if values[u] >= values[best] else best
+        mean += p[u] * values[u]
     left = min(0.5 * radius, 1.0 - p[best])
-    chosen[:] = p
-    for u in order[:-1]:
-        mass = min(left, p[u])
-        chosen[u] -= mass
-        chosen[best] += mass
-        expected += mass * (values[best] - values[u])
+    while left > 0.0:
+        worst = -1
+        for u in range(n):
+            if u != best and p[u] > 0.0 and (worst < 0 or values[u] < values[worst]):
+                worst = u
+        if worst < 0:  # rounding alone is left
+            break
+        mass = min(left, p[worst])
+        p[worst] -= mass
+        p[best] += mass
+        mean += mass * (values[best] - values[worst])
         left -= mass
-    return expected
+    return mean
 
 
 @njit_cached
@@ -55,76 +98,37 @@ def choose_in_l1_balls(indptr, prob, radius, values, chosen):
 
     values (n,): those of the next states, one for each triple.
     """
+    max_size = np.diff(indptr).max()
+    here, p = np.empty(max_size), np.empty(max_size)
     for pair in range(indptr.shape[0] - 1):
-        first, end = indptr[pair], indptr[pair + 1]
-        if first < end:
-            maximize_in_l1_ball(values[first:end], prob[first:end], radius[pair], chosen[first:end])
+        start, n = indptr[pair], indptr[pair + 1] - indptr[pair]
+        for u in range(n):
+            here[u], p[u] = values[start + u], prob[start + u]
+        if n > 0:
+            maximize_in_l1_ball(here, n, radius[pair], p)
+        for u in range(n):
+            chosen[start + u] = p[u]
 
 
-class CountBonus(NamedTuple):
-    """The terms of the bonus of `backward_pass_counts`."""
+@njit_inline
+def l1_rule(
+    h, first, end, indptr, successors, next_state_reward, v, q, prob, reward, radius, max_size
+):
+    """Q_h = r + max of p V_{h+1} over distributions p with ||p - prob||_1 <= radius.
 
-    visits: Any
-    """(S*A,) N, the visits of each pair."""
-    hoeffding: Any
-    """(H,) what is divided by sqrt(N)."""
-    variance: Any
-    """The factor of Var_P V / N under the root."""
-    linear: Any
-    """(H,) what is divided by N."""
-    next_doubt: Any
-    """(1|H, S) D, a squared bonus of the next state, read at the step of (s, a)."""
-    next_value_range: Any
-    """(H,) the range of V_{h+1}."""
-    optimistic: Any
-    """Whether a pair without visits has a bonus."""
-
-
-@njit_nogil
-def backward_pass_counts(problem, prob, reward, bonus, tie_seed, v, policy, q, span):
-    """Q_h = r + P V + hoeffding_h / sqrt(N) + sqrt(variance Var_P V / N) + linear_h / N
-    + sqrt(P D / N), clipped.
-
-    bonus: a `CountBonus`. A pair with one successor has no bonus: there is nothing to learn. Where
-    N = 0 and the bonus is optimistic, the largest next value stands for P V, and the bonus is that
-    of one visit with the largest variance, range^2 / 4; otherwise N = 0 has no bonus.
+    prob (1|H, n) sums to one in each pair; reward and radius (1|H, S*A); max_size is the largest
+    number of successors of a pair.
     """
-    indptr, successors = problem.indptr, problem.successors
-    n_actions = q.shape[0] // policy.shape[1]
-    values = np.empty(max_successors(indptr))
-    for h in range(span[1] - 1, span[0] - 1, -1):
-        p = prob[min(h, prob.shape[0] - 1)]
-        r = reward[min(h, reward.shape[0] - 1)]
-        doubt = bonus.next_doubt[min(h, bonus.next_doubt.shape[0] - 1)]
-        for s in range(span[2], span[3]):
-            for pair in range(s * n_actions, (s + 1) * n_actions):
-                first, n = indptr[pair], indptr[pair + 1] - indptr[pair]
-                read_next_values(problem, h, v[h + 1], first, n, values)
-                mean = square = mean_doubt = max_value = max_doubt = 0.0
-                for u in range(n):
-                    d = doubt[successors[first + u]]
-                    mean += p[first + u] * values[u]
-                    square += p[first + u] * values[u] * values[u]
-                    mean_doubt += p[first + u] * d
-                    max_value = max(max_value, values[u])
-                    max_doubt = max(max_doubt, d)
-                spread = max(square - mean * mean, 0.0)
-                visits = bonus.visits[pair]
-                if visits == 0.0 and bonus.optimistic:
-                    visits = 1.0
-                    mean = max_value
-                    spread = 0.25 * bonus.next_value_range[h] ** 2
-                    mean_doubt = max_doubt
-                x = r[pair] + mean
-                if visits > 0.0 and n > 1:
-                    x += (
-                        bonus.hoeffding[h] / np.sqrt(visits)
-                        + np.sqrt(bonus.variance * spread / visits)
-                        + bonus.linear[h] / visits
-                        + np.sqrt(mean_doubt / visits)
-                    )
-                q[pair] = x
-            choose_action(problem, h, s, tie_seed, v, policy, q)
+    c, r, k = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), min(h, radius.shape[0] - 1)
+    values, chosen = np.empty(max_size), np.empty(max_size)
+    for pair in range(first, end):
+        start, stop = np.int64(indptr[pair]), np.int64(indptr[pair + 1])
+        if start < stop:
+            read_next_values(h, start, stop, successors, next_state_reward, v, values)
+            for i in range(start, stop):
+                chosen[i - start] = prob[c, i]
+            best = maximize_in_l1_ball(values, stop - start, radius[k, pair], chosen)
+            q[pair] = reward[r, pair] + best
 
 
 @njit_inline
@@ -133,9 +137,7 @@ def evaluate_dual(values, p, n, top, gap):
 
     f(nu) = sum_u p_u log(nu - V_u) + log sum_u p_u / (nu - V_u).
     """
-    logs = 0.0
-    first = 0.0
-    second = 0.0
+    logs = first = second = 0.0
     for u in range(n):
         if p[u] > 0.0:
             x = gap + (top - values[u])
@@ -145,30 +147,32 @@ def evaluate_dual(values, p, n, top, gap):
     return logs + np.log(first), first - second / first
 
 
-@njit_cached
-def maximize_in_kl_ball(values, p, radius):
+@njit_inline
+def maximize_in_kl_ball(values, p, n, radius):
     """Return the maximum of q . values over distributions q with KL(p || q) <= radius.
 
-    values and p (n,). On the boundary q_u is proportional to p_u / (nu - V_u), where f(nu) = radius
-    (Filippi, Cappe and Garivier 2010), f the dual function above. Where the best successor has
-    p = 0 and f(top) is below the radius, it takes the mass that is left over, `free`.
+    values and p: their first n entries. On the boundary q_u is proportional to p_u / (nu - V_u),
+    where f(nu) = radius (Filippi, Cappe and Garivier 2010), f the dual function above. Where the
+    best successor has p = 0 and f(top) is below the radius, it takes the mass that is left over,
+    `free`.
     """
-    n, top, bottom, mean = p.shape[0], values.max(), values.min(), (p * values).sum()
+    top, bottom, top_seen, mean = -np.inf, np.inf, -np.inf, 0.0
+    for u in range(n):
+        top, bottom = max(top, values[u]), min(bottom, values[u])
+        top_seen = max(top_seen, values[u]) if p[u] > 0.0 else top_seen
+        mean += p[u] * values[u]
     if top == bottom or radius <= 0.0:
         return mean
     if radius == np.inf or mean >= top:
         return top
-    gap = 0.0
-    free = 0.0
-    f = np.inf
-    if values[p > 0.0].max() < top:
+    gap, free, f = 0.0, 0.0, np.inf
+    if top_seen < top:
         f, _ = evaluate_dual(values, p, n, top, 0.0)
         free = 1.0 - np.exp(f - radius)
     if f > radius:
         # f falls from infinity to 0 and is convex: from a point left of the root Newton's steps
         # stay left of it. Such a point is found by shrinking the gap.
-        free = 0.0
-        gap = top - bottom
+        free, gap = 0.0, top - bottom
         f, slope = evaluate_dual(values, p, n, top, gap)
         while f < radius:
             gap *= 0.1
@@ -183,8 +187,7 @@ def maximize_in_kl_ball(values, p, radius):
             f, slope = evaluate_dual(values, p, n, top, gap)
             if step <= 1e-12 * gap:
                 break
-    total = 0.0
-    value = 0.0
+    total = value = 0.0
     for u in range(n):
         if p[u] > 0.0:
             weight = p[u] / (gap + (top - values[u]))
@@ -193,31 +196,21 @@ def maximize_in_kl_ball(values, p, radius):
     return max(free * top + (1.0 - free) * value / total, mean)
 
 
-@njit_nogil
-def backward_pass_ball(problem, prob, reward, radius, is_kl, tie_seed, v, policy, q, span):
-    """Q_h = clip(r + max of p V_{h+1} over a ball around prob), V_h = clip(max_a Q_h).
+@njit_inline
+def kl_rule(
+    h, first, end, indptr, successors, next_state_reward, v, q, prob, reward, radius, max_size
+):
+    """Q_h = r + max of p V_{h+1} over distributions p with KL(prob || p) <= radius.
 
-    p is a distribution over the successors of (s, a) with KL(prob || p) <= radius, or
-    ||p - prob||_1 <= radius unless `is_kl`. prob (1|H, n) sums to one in each pair; reward and
-    radius (1|H, S*A).
+    The arguments are those of `l1_rule`.
     """
-    indptr = problem.indptr
-    n_actions = q.shape[0] // policy.shape[1]
-    room, chosen = np.empty(max_successors(indptr)), np.empty(max_successors(indptr))
-    for h in range(span[1] - 1, span[0] - 1, -1):
-        p = prob[min(h, prob.shape[0] - 1)]
-        r = reward[min(h, reward.shape[0] - 1)]
-        radius_h = radius[min(h, radius.shape[0] - 1)]
-        for s in range(span[2], span[3]):
-            for pair in range(s * n_actions, (s + 1) * n_actions):
-                first, n = indptr[pair], indptr[pair + 1] - indptr[pair]
-                if n == 0:
-                    continue
-                read_next_values(problem, h, v[h + 1], first, n, room)
-                values, centre = room[:n], p[first : first + n]
-                if is_kl:
-                    best = maximize_in_kl_ball(values, centre, radius_h[pair])
-                else:
-                    best = maximize_in_l1_ball(values, centre, radius_h[pair], chosen[:n])
-                q[pair] = r[pair] + best
-            choose_action(problem, h, s, tie_seed, v, policy, q)
+    c, r, k = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), min(h, radius.shape[0] - 1)
+    values, p = np.empty(max_size), np.empty(max_size)
+    for pair in range(first, end):
+        start, stop = np.int64(indptr[pair]), np.int64(indptr[pair + 1])
+        if start < stop:
+            read_next_values(h, start, stop, successors, next_state_reward, v, values)
+            for i in range(start, stop):
+                p[i - start] = prob[c, i]
+            best = maximize_in_kl_ball(values, p, stop - start, radius[k, pair])
+            q[pair] = reward[r, pair] + best

@@ -33,7 +33,7 @@ ENOUGH = 0.01  # a further step that promises less than this share of the gain i
 
 
 class Evaluation(NamedTuple):
-    """The value of one policy under one model; see `kernels.value.ValueGradient`."""
+    """The value of one policy under one model; see `kernels.value.differentiate`."""
 
     v: Array  # (H + 1, S) values; (2, S) with an infinite horizon
     weight: Array  # (1 | H, n) derivatives of the value in the logits of the triples
@@ -337,8 +337,10 @@ def evaluate_policy(
     )  # fmt: skip
     if task.terminal is not None:
         found.v[-1] = task.terminal
-    rows, out = (task.indptr, task.successors, prob, *rewards), kernels.value.ValueGradient
-    kernels.value.differentiate(*rows, policy, policy.dtype.kind == "f", start, out(*found[:4]))
+    kernels.value.differentiate(
+        task.indptr, task.successors, prob, *rewards, policy, policy.dtype.kind == "f", start,
+        *found[:4],
+    )  # fmt: skip
     return found._replace(value=float(start @ found.v[0]))
 
 

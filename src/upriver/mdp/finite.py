@@ -57,8 +57,7 @@ class FiniteMDP:
                 f"probability has shape {probability.shape}; with {n} triples and horizon {steps} "
                 f"it must be (1, {n}) or ({steps}, {n})"
             )
-        validation.check_probabilities(probability, task)
-        put("probability", read_only_copy(probability))
+        put("probability", read_only_copy(validation.normalize_probabilities(probability, task)))
         states = read_only_copy(as_float("initial_states", self.initial_states), np.int64)
         weights = read_only_copy(as_float("initial_probability", self.initial_probability))
         validation.check_initial(states, weights, task.n_states)

@@ -160,6 +160,11 @@ class Task:
         return np.concatenate([[0], np.cumsum(self.sizes**2)])
 
     @cached_property
+    def kernel_rows(self) -> tuple[Array, Array]:
+        """`indptr` and `successors` as unsigned numbers, see `kernels.planning`."""
+        return self.indptr.astype(np.uint32), kernel_view(self.successors).view(np.uint32)
+
+    @cached_property
     def max_successors(self) -> int:
         """U, the size of the largest reachable set."""
         return int(self.sizes.max())

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 ROW_TOLERANCE = 1e-8
 """How far the sum of a row of probabilities may be from 1."""
+ROUNDING = 1e-13
+"""Rows whose sums are nearer to 1 stay as they are."""
 MAX_REWARD = 1e150
 """No reward may be larger in absolute value, so that sums of squares stay finite."""
 MAX_TRIPLES = 100_000_000
@@ -112,8 +114,12 @@ def check_covers(support: Support, task: Task, name: str) -> None:
         )
 
 
-def check_probabilities(probability: Array, task: Task) -> None:
-    """Refuse probabilities (1 or H, n) that are not a distribution over each pair's successors."""
+def normalize_probabilities(probability: Array, task: Task) -> Array:
+    """Return probabilities (1 or H, n) that sum to 1 over each pair's successors.
+
+    Over many steps a row that sums to 1 - 1e-8 would lose that share of the value at each of them.
+    Raise ValueError if a row is no distribution.
+    """
     bad = ~(np.isfinite(probability) & (probability >= 0))
     if bad.any():
         step, i = np.unravel_index(int(np.argmax(bad)), bad.shape)
@@ -128,6 +134,10 @@ def check_probabilities(probability: Array, task: Task) -> None:
         step, pair = (int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
         row = task.describe_pair(pair, None if len(probability) == 1 else step)
         raise ValueError(f"transition row {row} sums to {totals[step, pair]:.9g}; it must sum to 1")
+    inexact = (np.abs(totals - 1.0) > ROUNDING) & (task.sizes > 0)
+    if not inexact.any():
+        return probability
+    return probability / np.repeat(np.where(inexact, totals, 1.0), task.sizes, axis=-1)
 
 
 def check_initial(states: Array, weights: Array, n_states: int) -> None:

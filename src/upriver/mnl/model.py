@@ -116,9 +116,7 @@ def absorb(
     return new
 
 
-def refit(
-    features: Features, model: Model, counts: Array, weights: ErrorWeights | None
-) -> Model:
+def refit(features: Features, model: Model, counts: Array, weights: ErrorWeights | None) -> Model:
     """Return a `local` model of other counts (C, n); its arrays are used, and changed."""
     model.counts[...] = counts
     bring_up_to_date(features, model, NO_STEPS, NO_STEPS, True, True, weights)

@@ -1,15 +1,13 @@
 """Plans by backward induction over the triples, with bonuses, clips and random ties.
 
-`run_backward_pass` runs any compiled backward pass, see `kernels.planning`, and makes a `Plan` of
-it; `backward_induction` is the one with a bonus for each pair, of which (6) is a case. Everything
+`run_backward_pass` runs the backward pass of any local rule, see `kernels.planning`, and makes a
+`Plan` of it; `backward_induction` has a bonus for each pair, of which (6) is a case. Everything
 here is on the scale of [0, 1], see `Task.units`, unless it says otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +18,49 @@ from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
 from upriver.display.frames import name_column
 from upriver.mdp import Task
+from upriver.mdp.units import Units
 from upriver.planning.tables import action_columns, by_name, policy_type
 
 FLOAT = np.dtype(np.float64)
+Rule = Callable[..., None]
+"""A local rule of a backward pass, see `kernels.planning`."""
+
+
+class Clip(NamedTuple):
+    """Where values are clipped: Q to [low, q_cap[h]] before the argmax, V to at most v_cap[h].
+
+    A cap that is the same at all steps has one entry.
+    """
+
+    low: float
+    q_cap: Array
+    v_cap: Array
+
+
+class Backup(NamedTuple):
+    """What the action values of a plan are computed from when they are asked for."""
+
+    task: Task
+    rule: Rule
+    data: tuple[Any, ...]
+    """The arguments of the rule."""
+    memory: int
+    clip: Clip
+    next_state_reward: bool | Array
+    v: Array
+    """(H + 1, S) the planned values on the unit scale."""
+    units: Units | None = None
+    """The units of the action values; None is the unit scale."""
+
+    def action_values(self, h: int) -> Array:
+        """Return Q_h (S, A): the backward pass over step h alone, into arrays of its own."""
+        task, v = self.task, np.empty_like(self.v)  # rows that are not used cost no memory
+        v[h + 1] = self.v[h + 1]
+        policy, q = np.empty(self.v[1:].shape, policy_type(task)), np.empty(len(task.sizes))
+        run = prepare_pass(self, v, policy, q, np.uint64(0))
+        run(h, h + 1, 0, task.n_states)
+        q = q.reshape(task.n_states, task.n_actions)
+        return q if self.units is None else self.units.floor[h] + self.units.unit * q
 
 
 @add_repr
@@ -34,8 +72,8 @@ class Plan(NamedTuple):
     probabilities, of a soft optimum."""
     v: Array
     """(H + 1, S) planned values; v[H] is 0, or the terminal value."""
-    backup: Callable[[int], Array] | None = None
-    """h -> (S, A), the planned action values of one step."""
+    backup: Backup | None = None
+    """What `q` computes the planned action values from."""
     task: Task | None = None
     """What the plan was made for, where that is known: its names are those of the tables."""
     in_user_units: bool = False
@@ -48,7 +86,7 @@ class Plan(NamedTuple):
             raise ValueError("this plan keeps no action values")
         if not 0 <= h < len(self.policy):
             raise ValueError(f"h is {h}; it must be between 0 and {len(self.policy) - 1}")
-        return self.backup(h)
+        return self.backup.action_values(h)
 
     def to_user_units(self, task: Task) -> Plan:
         """Return the plan with its values in the user's units."""
@@ -57,7 +95,7 @@ class Plan(NamedTuple):
             return self._replace(in_user_units=True)
         v = units.floor[:, None] + units.unit * self.v
         if backup is not None:
-            unit_scale, backup = backup, lambda h: units.floor[h] + units.unit * unit_scale(h)
+            backup = backup._replace(units=units)
         return self._replace(v=v, backup=backup, in_user_units=True)
 
     def without_closures(self) -> Plan:
@@ -117,13 +155,8 @@ def random_actions(task: Task, rng: np.random.Generator) -> Array:
     if task.available.all():
         return rng.integers(task.n_actions, size=shape, dtype=kind)
     rank = rng.integers(task.available.sum(axis=1), size=shape)
-    return actions_by_availability(task)[np.arange(task.n_states), rank].astype(kind)
-
-
-@lru_cache(maxsize=64)
-def actions_by_availability(task: Task) -> Array:
-    """Return (S, A), the actions of each state, those that it has first."""
-    return np.argsort(~task.available, axis=1, kind="stable")
+    ordered = np.argsort(~task.available, axis=1, kind="stable")  # those that a state has first
+    return ordered[np.arange(task.n_states), rank].astype(kind)
 
 
 def draw_tie_seed(rng: np.random.Generator) -> np.uint64:
@@ -137,123 +170,82 @@ def steps_of(array: Array, h: int) -> Array:
     return array[at : at + 1]
 
 
-@dataclass(frozen=True, eq=False)
-class Clip:
-    """Where values are clipped: Q to [low, q_cap[h]] before the argmax, V to at most v_cap[h].
-
-    Make one for each task, not one for each plan: what kernels read of it is kept by identity.
-    """
-
-    low: float
-    q_cap: Array
-    v_cap: Array
+NO_CAP = np.array([np.inf])
 
 
-@lru_cache(maxsize=64)
 def clip_nothing(task: Task) -> Clip:
     """Leave Q and V as they are."""
-    free = np.full(task.horizon, np.inf)
-    return Clip(-np.inf, free, free)
+    return Clip(-np.inf, NO_CAP, NO_CAP)
 
 
-@lru_cache(maxsize=64)
 def clip_v(task: Task) -> Clip:
     """Clip V_h at H, as the paper does; Q is left alone, so that clipping creates no ties."""
-    return Clip(-np.inf, clip_nothing(task).q_cap, np.full(task.horizon, task.units.max_value))
+    return Clip(-np.inf, NO_CAP, np.array([task.units.max_value]))
 
 
-@lru_cache(maxsize=64)
 def clip_v_remaining(task: Task) -> Clip:
     """Clip V_h at the number of steps left, which no true value exceeds."""
-    return Clip(-np.inf, clip_nothing(task).q_cap, task.units.value_range[:-1].copy())
+    return Clip(-np.inf, NO_CAP, task.units.value_range)
 
 
-@lru_cache(maxsize=64)
 def clip_q(task: Task) -> Clip:
     """Clip Q_h to [0, H] before the argmax, as the linear baselines are published."""
-    cap = clip_v(task).v_cap
+    cap = np.array([task.units.max_value])
     return Clip(0.0, cap, cap)
 
 
-@lru_cache(maxsize=64)
 def clip_q_above(task: Task) -> Clip:
     """Clip Q_h at H before the argmax; it may be negative."""
-    cap = clip_v(task).v_cap
-    return Clip(-np.inf, cap, cap)
+    return clip_q(task)._replace(low=-np.inf)
 
 
-@lru_cache(maxsize=64)
-def problem_structure(task: Task, clip: Clip, next_state_reward: bool) -> Any:
-    """Return the `kernels.planning.Problem` of a task, as the structure that kernels take."""
-    return describe_problem(
-        task, clip, task.next_state_reward_rows if next_state_reward else np.empty((1, 0))
-    )
-
-
-def describe_problem(task: Task, clip: Clip, extra: Array) -> Any:
-    """Return the same with `extra` (1 | H, n) as the next-state reward."""
-    caps = float(clip.low), clip.q_cap, clip.v_cap
+def prepare_pass(
+    backup: Backup, v: Array, policy: Array, q: Array, tie_seed: np.uint64
+) -> Callable[[int, int, int, int], None]:
+    """Return a function that runs the pass from a step to another, from a state to another."""
+    task, extra = backup.task, backup.next_state_reward
+    if isinstance(extra, bool):
+        extra = task.next_state_reward_rows if extra else NO_REWARD
+    data = (*backup.data, np.zeros(backup.memory)) if backup.memory else backup.data
+    kernel = kernels.planning.compile_backward_pass(backup.rule)
     # A pass that clips nothing has no bonus, and may be in the user's units.
-    known = task.ends & np.isfinite(clip.v_cap[0])
-    end_reward = np.where(known, task.units.to_unit_scale(np.zeros(1)), np.nan)
-    problem = kernels.planning.Problem(task.indptr, task.successors, extra, *caps, end_reward)
-    return kernels.compiled.Constants(problem)
+    ends = np.flatnonzero(task.ends) if np.isfinite(backup.clip.v_cap[0]) else NO_ENDS
+    end_reward = float(task.units.to_unit_scale(np.zeros(1))[0])
+    known = ends, end_reward, tie_seed
+    arguments = *task.kernel_rows, extra, *backup.clip, *known, v, policy, q
+    return lambda *span: kernel(*arguments, np.array(span), *data)
 
 
-@lru_cache(maxsize=64)
-def whole_span(horizon: int, n_states: int) -> Array:
-    """Return the span of all steps and states, see `kernels.planning`."""
-    return np.array([0, horizon, 0, n_states])
+NO_REWARD = np.empty((1, 0))
+NO_ENDS = np.empty(0, np.int64)
 
 
 def run_backward_pass(
-    task: Task, kernel: Callable[..., None], arguments: tuple[Any, ...], clip: Clip,
-    tie_seed: np.uint64, *, next_state_reward: bool | Array = True,
-    terminal: Array | None = None, memory: int = 0,
+    task: Task, rule: Rule, data: tuple[Any, ...], clip: Clip, tie_seed: np.uint64, *,
+    next_state_reward: bool | Array = True, terminal: Array | None = None, memory: int = 0,
 ) -> Plan:  # fmt: skip
-    """Return the plan of a compiled backward pass; problems that are large use all cores.
+    """Return the plan of the backward pass of a local rule; large problems use all cores.
 
-    The pass is called as kernel(problem, *arguments, tie_seed, v, policy, q, span), see
-    `kernels.planning`. The reward of next states is added to V_{h+1} unless `next_state_reward` is
-    False, because `arguments` contain it, or an array (1 | H, n) that takes its place; `terminal`
-    (S,) takes the place of the task's terminal values. A pass that keeps numbers from one step to
-    the next gets so many zeros, `memory`, after its arguments; those of a pair must be its own, or
-    results would depend on the number of threads. q(h) of the plan runs the pass over that step
-    alone, with a new memory.
+    data are the rule's own arguments, see `kernels.planning`. The reward of next states is added to
+    V_{h+1} unless `next_state_reward` is False, because `data` contain it, or an array (1 | H, n)
+    that takes its place; `terminal` (S,) takes the place of the task's terminal values. A rule that
+    keeps numbers from one step to the next gets so many zeros, `memory`, as its last argument;
+    those of a pair must be its own, or results would depend on the number of threads. q(h) of the
+    plan runs the rule over that step alone, with a new memory.
     """
     policy, v, q = empty_plan(task)
     if terminal is not None:
         v[-1] = terminal
-    is_flag = isinstance(next_state_reward, bool)
-    describe: Any = problem_structure if is_flag else describe_problem
-    inputs = (describe(task, clip, next_state_reward), *arguments)
-    given = (*inputs, *zeros(memory), tie_seed, v, policy, q)
+    backup = new_tuple(Backup, (task, rule, data, memory, clip, next_state_reward, v, None))
+    run = prepare_pass(backup, v, policy, q, tie_seed)
     if task.n_triples < kernels.LARGE:
-        kernel(*given, whole_span(task.horizon, task.n_states))
+        run(0, task.horizon, 0, task.n_states)
     else:
         for h in reversed(range(task.horizon)):
             kernels.compiled.parallel_ranges(
-                lambda s, t, h=h: kernel(*given, np.array([h, h + 1, s, t])), task.n_states
+                lambda first, end, h=h: run(h, h + 1, first, end), task.n_states
             )
-    backup = partial(action_values, task, kernel, inputs, memory, v)
     return new_tuple(Plan, (policy, v, backup, task, False))
-
-
-def zeros(memory: int) -> tuple[Array, ...]:
-    """Return an array of so many zeros in a tuple, which is empty for none."""
-    return (np.zeros(memory),) if memory else ()
-
-
-def action_values(
-    task: Task, kernel: Callable[..., None], given: tuple[Any, ...], memory: int, v: Array, h: int
-) -> Array:
-    """Return Q_h (S, A) of a plan: its backward pass over step h alone, into arrays of its own."""
-    scratch, q = np.empty_like(v), np.empty(len(task.sizes))  # rows that are not used cost none
-    scratch[h + 1] = v[h + 1]
-    policy = np.empty((task.horizon, task.n_states), policy_type(task))
-    span = np.array([h, h + 1, 0, task.n_states])
-    kernel(*given, *zeros(memory), np.uint64(0), scratch, policy, q, span)
-    return q.reshape(task.n_states, task.n_actions)
 
 
 def check_model(task: Task, *arrays: Any) -> None:
@@ -286,6 +278,6 @@ def backward_induction(
 
         return plan_model(task, prob[0], reward[0], tie_seed)
     return run_backward_pass(
-        task, kernels.planning.backward_pass, (prob, reward, bonus, scale), clip, tie_seed,
+        task, kernels.planning.bonus_rule, (prob, reward, bonus, scale), clip, tie_seed,
         next_state_reward=next_state_reward, terminal=terminal,
     )  # fmt: skip

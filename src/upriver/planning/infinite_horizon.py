@@ -17,7 +17,7 @@ from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.planning.induction import Plan
-from upriver.planning.policy_iteration import iterate_policies, scale_exponent
+from upriver.planning.policy_iteration import Rows, iterate_policies, scale_exponent
 from upriver.planning.tables import policy_type
 
 LEVEL = 1e-7
@@ -46,11 +46,12 @@ def plan_l1(
 
 
 def plan_tilted(
-    task: Task, prob: Array, reward: Array, products: Array, products_start: Array,
+    task: Task, prob: Array, reward: Array, products: Array, starts: Array,
     tie_seed: np.uint64, next_state_reward: Array | None = None,
 ) -> Plan:  # fmt: skip
     """Return the plan whose values are those of the tilted distributions, see `optimism.tilted`."""
-    choose = partial(kernels.optimism.choose_tilted, task.indptr, prob, products, products_start)
+    rows = task.kernel_rows[0], prob[None], products, starts.view(np.uint64)
+    choose = partial(kernels.optimism.choose_tilted, *rows)
     return plan_stationary(task, prob, reward, choose, tie_seed, task.discount, next_state_reward)
 
 
@@ -65,9 +66,7 @@ def plan_stationary(
     k = scale_exponent(max(np.abs(reward).max(), np.abs(extra).max()))
     reward, extra = np.ldexp(reward, -k), np.ldexp(extra, -k)
     mean_reward = reward + task.by_pair(prob * extra)
-    rows = kernels.stationary.Rows(
-        task.indptr, task.successors, prob.copy(), mean_reward, task.n_states
-    )
+    rows = Rows(task.indptr, task.successors, prob.copy(), mean_reward, task.n_states)
 
     def choose_model(w: Array) -> None:
         assert choose is not None

@@ -14,7 +14,6 @@ construction, and is never above `closed_form`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import numpy as np
 
@@ -28,17 +27,9 @@ from upriver.planning.infinite_horizon import plan_tilted
 Optimism = Callable[[Task, Model, Array, float, np.uint64], Plan]
 
 
-@lru_cache(maxsize=64)
 def half_remaining(task: Task) -> Array:
     """Return (H,), half the range of V_{h+1}: of the steps left after h and next-state rewards."""
     return 0.5 * task.units.next_value_range
-
-
-def ellipsoid_of(task: Task, model: Model) -> kernels.optimism.Ellipsoid:
-    """Return what the kernels read of a model that keeps the products of each pair."""
-    return kernels.optimism.Ellipsoid(
-        model.prob, model.max_norm, model.inverse_products, task.square_start
-    )
 
 
 def closed_form(task: Task, model: Model, reward: Array, beta: float, tie_seed: np.uint64) -> Plan:
@@ -48,7 +39,7 @@ def closed_form(task: Task, model: Model, reward: Array, beta: float, tie_seed: 
     """
     scale = np.array([2.0 * task.units.max_value * beta])  # the same at every step
     return run_backward_pass(
-        task, kernels.planning.backward_pass, (model.prob, reward, model.max_norm, scale),
+        task, kernels.planning.bonus_rule, (model.prob, reward, model.max_norm, scale),
         clip_v(task), tie_seed,
     )  # fmt: skip
 
@@ -60,7 +51,7 @@ def half_range(task: Task, model: Model, reward: Array, beta: float, tie_seed: n
     at least four times smaller than that of (6).
     """
     return run_backward_pass(
-        task, kernels.planning.backward_pass,
+        task, kernels.planning.bonus_rule,
         (model.prob, reward, model.max_norm, beta * half_remaining(task)),
         clip_v_remaining(task), tie_seed,
     )  # fmt: skip
@@ -72,9 +63,12 @@ def gradient(task: Task, model: Model, reward: Array, beta: float, tie_seed: np.
     grad PV = sum_s' p (V - PV) varphi, small where the next values vary little. V_h is clipped at
     the steps left.
     """
-    arguments = ellipsoid_of(task, model), reward, beta, half_remaining(task)
+    data = (
+        model.prob, model.max_norm, model.inverse_products, task.square_start, reward, beta,
+        half_remaining(task), task.max_successors,
+    )  # fmt: skip
     return run_backward_pass(
-        task, kernels.optimism.backward_pass_gradient, arguments, clip_v_remaining(task), tie_seed
+        task, kernels.optimism.gradient_rule, data, clip_v_remaining(task), tie_seed
     )
 
 
@@ -92,13 +86,12 @@ def tilted(
     """
     if task.infinite_horizon:
         return plan_tilted(
-            task, model.prob[0], reward[0], model.inverse_products[0], products_start, tie_seed,
+            task, model.prob[0], reward[0], model.inverse_products, products_start, tie_seed,
             next_state_reward,
         )  # fmt: skip
-    estimate = model.prob, model.inverse_products, products_start
+    data = model.prob, model.inverse_products, products_start.view(np.uint64), reward
     return run_backward_pass(
-        task, kernels.optimism.backward_pass_tilted,
-        (estimate, reward, np.empty((4, task.n_triples))), clip_nothing(task), tie_seed,
+        task, kernels.optimism.tilted_rule, data, clip_nothing(task), tie_seed,
         next_state_reward=True if next_state_reward is None else next_state_reward,
     )  # fmt: skip
 
@@ -112,11 +105,11 @@ def exact_maximum(
     than 1e-10 of the range of the next values are ties. Q lies between greedy and (6), and never
     above the steps left, so the clip never acts.
     """
-    ellipsoid = ellipsoid_of(task, model)
+    products = model.inverse_products
+    data = model.prob, products, task.square_start, reward, beta, task.max_successors
     return run_backward_pass(
-        task, kernels.ellipsoid.backward_pass_ellipsoid, (ellipsoid, reward, beta), clip_v(task),
-        tie_seed, memory=ellipsoid.products.shape[1],
-    )  # fmt: skip
+        task, kernels.ellipsoid.exact_rule, data, clip_v(task), tie_seed, memory=products.shape[1]
+    )
 
 
 OPTIMISMS: dict[str, Optimism] = {

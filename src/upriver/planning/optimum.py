@@ -9,7 +9,7 @@ import numpy as np
 from upriver import kernels
 from upriver.checks import Array, check_kinds, kernel_view
 from upriver.mdp import FactoredMDP, FiniteMDP
-from upriver.planning.induction import Plan, backward_induction, clip_nothing, whole_span
+from upriver.planning.induction import Plan, backward_induction, clip_nothing
 from upriver.planning.rollouts import SimulatedValue, evaluate_by_simulation
 from upriver.planning.stationary import StationaryPlan, solve_average_reward, solve_discounted
 from upriver.planning.tables import mixture_or_actions
@@ -189,7 +189,7 @@ def reevaluate(mdp: FiniteMDP, policy: Array, previous: Array, v: Array) -> bool
     end = kernels.planning.last_difference(policy, previous) + 1
     given = environment_structure(mdp), policy, previous, v
     if task.n_triples < kernels.LARGE:
-        return kernel(*given, whole_span(end, task.n_states))
+        return kernel(*given, np.array([0, end, 0, task.n_states]))
     return all(
         all(
             kernels.compiled.parallel_ranges(

@@ -52,6 +52,38 @@ ORDINARY_EXPONENT = 10
 """Rewards are of the order of 1 where the largest is between 2^-11 and 2^10."""
 
 
+class Rows(NamedTuple):
+    """The triples of a stationary model: those of pair (s, a) are rows indptr[pair] and on."""
+
+    indptr: Array
+    """(S*A + 1,) the first row of each pair."""
+    successors: Array
+    """(n,) the next state of each triple."""
+    prob: Array
+    """(n,) the probability of each triple."""
+    reward: Array
+    """(S*A,) the mean reward of each pair."""
+    n_states: int
+
+    def for_kernels(self) -> tuple[Array, Array, Array, Array]:
+        """The arrays as compiled loops read them; prob and reward are the same arrays."""
+        unsigned = self.indptr.astype(np.uint32), self.successors.astype(np.uint32)
+        return *unsigned, self.prob, self.reward
+
+
+class Chain(NamedTuple):
+    """The Markov chain of a policy, see `kernels.stationary.extract_chain`."""
+
+    start: Array
+    """(S + 1,) where the steps of each state begin."""
+    successors: Array
+    """(m,) the next state of each possible step."""
+    prob: Array
+    """(m,) its probability."""
+    reward: Array
+    """(S,) the mean reward of each state."""
+
+
 class PolicyIteration(NamedTuple):
     """How far policy iteration came."""
 
@@ -71,13 +103,13 @@ class PolicyIteration(NamedTuple):
 
 def possible_rows(
     indptr: Array, successors: Array, prob: Array, reward: Array, n_states: int
-) -> Any:
-    """Return `kernels.stationary.Rows` without triples of probability 0: they lead nowhere."""
+) -> Rows:
+    """Return `Rows` without triples of probability 0: they lead nowhere."""
     possible = prob > 0.0
     if not possible.all():
         before = np.concatenate([[0], np.cumsum(possible)])
         indptr, successors, prob = before[indptr], successors[possible], prob[possible]
-    return kernels.stationary.Rows(indptr, successors, prob, reward, n_states)
+    return Rows(indptr, successors, prob, reward, n_states)
 
 
 def scale_exponent(largest: float) -> int:
@@ -90,7 +122,7 @@ def scale_exponent(largest: float) -> int:
     return 0 if abs(k) <= ORDINARY_EXPONENT else k
 
 
-def policy_rows(rows: Any, task: Task, policy: Array) -> Any:
+def policy_rows(rows: Rows, task: Task, policy: Array) -> Rows:
     """Return the rows of a policy as a model with one action.
 
     policy: whole numbers (S,), or action probabilities (S, A).
@@ -112,13 +144,13 @@ def policy_rows(rows: Any, task: Task, policy: Array) -> Any:
 
 
 def iterate_policies(
-    rows: Any, discount: float, tolerance: float, *, guess: Array | None = None,
+    rows: Rows, discount: float, tolerance: float, *, guess: Array | None = None,
     policy: Array | None = None, choose_model: Callable[[Array], None] | None = None,
     stop_at_two_classes: bool = False,
 ) -> PolicyIteration:  # fmt: skip
     """Improve a policy until the changes of a backup are within `tolerance` of each other.
 
-    rows: the model, a `kernels.stationary.Rows`; discount 1 is the average reward. guess (S,) and
+    rows: the model; discount 1 is the average reward. guess (S,) and
     policy (S,), int32, are what to begin with; actions stay where they are as good as others.
     choose_model: writes the best model of a set for the values w (S,) into `rows`.
     Ends early where rounding keeps the changes further apart, and with `stop_at_two_classes`, with
@@ -126,12 +158,12 @@ def iterate_policies(
     policy is taken to have a discount.
     """
     k, n_states = kernels.stationary, rows.n_states
-    chain, widest = empty_chain(rows)
+    arrays, (chain, widest) = rows.for_kernels(), empty_chain(rows)
     w = np.zeros(n_states) if guess is None else guess - guess[0]
     u = np.empty(n_states)
     policy = np.zeros(n_states, np.int32) if policy is None else policy
     damping = DAMPING if discount == 1.0 else 0.0
-    choosing, q = choose_model is not None, np.empty_like(rows.reward)
+    choosing = choose_model is not None
     patience = MAX_HALF_STEPS if choosing else MAX_UNCHANGED
     reach = band_reach(rows.indptr, rows.successors, n_states)
     # solving the equations of a chain takes as long as a few steps of it
@@ -142,7 +174,7 @@ def iterate_policies(
         before = policy.copy()
         if choose_model is not None:
             choose_model(w)
-        low, high = k.improve_policy(rows, discount, q, w, u, policy)
+        low, high = k.improve_policy(*arrays, discount, w, u, policy)
         sweeps, spread = sweeps + 1, high - low
         rounding = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
         same = np.array_equal(before, policy)
@@ -166,7 +198,7 @@ def iterate_policies(
             return PolicyIteration(policy, u, float(middle), float(half), level, sweeps)
         if choosing:
             chain.start.fill(-1)  # the probabilities changed
-        k.extract_chain(rows, policy, before, chain)
+        k.extract_chain(*arrays, policy, before, *chain)
         if cautious or unchanged > MAX_CHOICES:  # or the chosen models go round in circles
             w = 0.5 * (w + u)
             w -= w[0]
@@ -184,21 +216,21 @@ def iterate_policies(
         if damping == 0.0:
             w, u = u, w
         enough = 0.5 * tolerance if same and not choosing else CHAIN_LEVEL * spread
-        done = k.iterate_chain(chain, discount, damping, enough, most, w, u)
+        done = k.iterate_chain(*chain, discount, damping, enough, most, w, u)
         sweeps += done
         direct = reach is not None and done == most
 
 
-def empty_chain(rows: Any) -> tuple[Any, int]:
+def empty_chain(rows: Rows) -> tuple[Chain, int]:
     """Return room for the chain of any policy, and the largest number of successors of a pair."""
     n_states, widest = rows.n_states, int(np.diff(rows.indptr).max())
-    return kernels.stationary.Chain(
-        np.full(n_states + 1, -1, np.int64), np.empty(n_states * widest, np.int32),
+    return Chain(
+        np.full(n_states + 1, -1, np.int64), np.empty(n_states * widest, np.uint32),
         np.empty(n_states * widest), np.empty(n_states),
     ), widest  # fmt: skip
 
 
-def solve_policy(rows: Any, policy: Array, discount: float) -> tuple[bool, Array]:
+def solve_policy(rows: Rows, policy: Array, discount: float) -> tuple[bool, Array]:
     """Return whether the relative values of a policy were found, and x (S,) of `solve_chain`.
 
     Where the equations would take long to solve, nothing is found and x is 0.
@@ -207,9 +239,9 @@ def solve_policy(rows: Any, policy: Array, discount: float) -> tuple[bool, Array
     if reach is None:
         return False, x
     chain, _ = empty_chain(rows)
-    kernels.stationary.extract_chain(rows, policy, policy, chain)
+    kernels.stationary.extract_chain(*rows.for_kernels(), policy, policy, *chain)
     relative = chain.reward - 0.5 * (chain.reward.max() + chain.reward.min())
-    return kernels.stationary.solve_chain(chain, discount, reach, relative, x), x
+    return kernels.stationary.solve_chain(*chain[:3], discount, reach, relative, x), x
 
 
 def band_reach(indptr: Array, successors: Array, n_states: int) -> int | None:
@@ -220,7 +252,7 @@ def band_reach(indptr: Array, successors: Array, n_states: int) -> int | None:
     return reach if reach <= most else None
 
 
-def chain_values(chain: Any, discount: float, reach: int, w: Array) -> Array | None:
+def chain_values(chain: Chain, discount: float, reach: int, w: Array) -> Array | None:
     """Return w such that r + discount P w - w is the same at every state of a chain.
 
     The guess w is corrected, so that rounding concerns the correction only; one that is `POOR` is
@@ -233,7 +265,7 @@ def chain_values(chain: Any, discount: float, reach: int, w: Array) -> Array | N
         w, change = np.zeros_like(w), chain.reward.copy()
     change -= 0.5 * (change.max() + change.min())
     x = np.empty_like(w)
-    if not kernels.stationary.solve_chain(chain, discount, reach, change, x):
+    if not kernels.stationary.solve_chain(*chain[:3], discount, reach, change, x):
         return None
     w = w + x
     return w - w[0]

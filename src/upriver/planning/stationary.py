@@ -2,8 +2,8 @@
 
 The average reward must not depend on the start. That is so where there is one set of states that
 some policy never leaves (a maximal end component, de Alfaro 1997): every policy is drawn
-into it, and in it every state can be reached. With two such sets the gain may differ between them,
-and the problem is refused.
+into it, and in it every state can be reached. With several such sets the gain may differ between
+them; where the bounds of the gain do not meet, the problem is refused.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from upriver.mdp.validation import check_discount
 from upriver.planning import tables
 from upriver.planning.policy_iteration import (
     MAX_SWEEPS,
+    Rows,
     iterate_policies,
     policy_rows,
     possible_rows,
@@ -33,11 +34,11 @@ TOLERANCE = 1e-8
 MIN_DISCOUNT_GAP = 1e-10
 """The smallest 1 - discount: values are of the order of 1 / (1 - discount) rewards, and rounding
 errors of probabilities count as many times."""
-FIRST_GAP = 1e-2
-"""1 - discount of a problem that is quick to solve, where that of the average reward is not."""
 MAX_TRIES = 20
 NEARBY = 30
 """How many steps from the best state count as near it."""
+FIRST_GAP, LAST_GAP = 1e-2, 1e-15
+"""1 - discount of the problems that help to find the average reward."""
 
 
 @add_repr
@@ -164,15 +165,16 @@ def solve_average_reward(
 ) -> StationaryPlan:
     """Return the best gain, or that of `policy`, (S,) or (S, A), within `tolerance`.
 
-    Refused where there are two sets of states that some policy never leaves.
+    Raise ValueError if it depends on the start.
     """
     check_one_step(mdp, "an average")
     rows, table, k = rows_and_table(mdp, policy)
     tolerance = float(np.ldexp(choose_tolerance(mdp, tolerance), -k))
-    inside = check_one_class(mdp.true_task, rows, mdp.name)
+    label = end_components(rows)
+    inside, n_tries = label >= 0, MAX_TRIES if len(np.unique(label[label >= 0])) == 1 else 0
     found = iterate_policies(rows, 1.0, tolerance, stop_at_two_classes=True)
     sweeps, tries = found.sweeps, 0
-    while not found.level and sweeps < MAX_SWEEPS and tries < MAX_TRIES:
+    while not found.level and sweeps < MAX_SWEEPS and tries < n_tries:
         start = None
         if tries == 0:  # slow to mix: what is best with a discount is nearly best without
             found = iterate_policies(rows, 1.0 - FIRST_GAP, tolerance)
@@ -190,6 +192,17 @@ def solve_average_reward(
             rows, 1.0, tolerance, guess=guess, policy=policy, stop_at_two_classes=True
         )
         sweeps, tries = sweeps + found.sweeps, tries + 1
+    gap = FIRST_GAP
+    while not found.level and sweeps < MAX_SWEEPS and gap > LAST_GAP:
+        # Values with a discount near 1 are relative values also where a policy has several
+        # recurrent classes. If all of them earn the same, the bounds of the gain meet.
+        near = iterate_policies(rows, 1.0 - gap, tolerance)
+        found = iterate_policies(
+            rows, 1.0, tolerance, guess=near.values, policy=near.policy, stop_at_two_classes=True
+        )
+        sweeps, gap = sweeps + near.sweeps + found.sweeps, 1e-4 * gap
+    if not found.level:
+        check_one_class(mdp.true_task, rows, mdp.name)
     if not found.level:
         raise ValueError(
             f"the average reward of {mdp.name} was not found in {sweeps} sweeps; use a discount"
@@ -210,7 +223,7 @@ def check_one_step(mdp: FiniteMDP, setting: str) -> None:
         )
 
 
-def rows_and_table(mdp: FiniteMDP, policy: Any) -> tuple[Any, Array | None, int]:
+def rows_and_table(mdp: FiniteMDP, policy: Any) -> tuple[Rows, Array | None, int]:
     """Return the rows of an MDP, or those of a policy on it, the policy as a table, and k.
 
     The rewards of the rows are divided by 2^k, see `scale_exponent`.
@@ -226,7 +239,7 @@ def rows_and_table(mdp: FiniteMDP, policy: Any) -> tuple[Any, Array | None, int]
 
 
 def policy_of_returning(
-    rows: Any, policy: Array, best: int, near: float
+    rows: Rows, policy: Array, best: int, near: float
 ) -> tuple[Array, Array] | None:
     """Return a policy (S,) that goes to the state `best`, and follows `policy` near it; its bias.
 
@@ -261,8 +274,8 @@ def policy_of_returning(
     return (towards, bias) if solved else None
 
 
-def check_one_class(task: Task, rows: Any, name: str) -> Array:
-    """Return whether some policy stays near each state (S,); refuse two sets of such states."""
+def check_one_class(task: Task, rows: Rows, name: str) -> None:
+    """Raise ValueError if there are two sets of states that some policy never leaves."""
     label = end_components(rows)
     classes = np.unique(label[label >= 0])
     if len(classes) > 1:
@@ -272,10 +285,9 @@ def check_one_class(task: Task, rows: Any, name: str) -> Array:
             f"average reward depends on the start (one holds {one!r}, another {other!r}); use a "
             "discount, or one set at a time"
         )
-    return label >= 0
 
 
-def end_components(rows: Any) -> Array:
+def end_components(rows: Rows) -> Array:
     """Return the maximal end component (S,) of each state, -1 where every policy leaves for good.
 
     Strongly connected components, without the pairs that may leave theirs, until none does. Every
