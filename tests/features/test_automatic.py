@@ -151,6 +151,8 @@ def test_texts_have_no_variables():
     made = automatic(task)
     assert made.sharing == "none: the states have no variables"
     assert (made.matrix != features.one_hot(task).matrix).nnz == 0
+    with pytest.raises(ValueError, match=r"variable '\[0\]' is \{1\}; it must be hashable"):
+        automatic(task, lambda s: ({1}, 2))
     lengths = automatic(task, len)
     assert lengths.spread == "estimate"  # both words have four letters, so nothing changes
     assert lengths.names == ["nothing to learn"]
