@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from studies.default_agent import Bar, Cells, bars_table, check, is_close
-from studies.measured import Measured, Page, lost_text, runs_text
+from studies.measured import Measured, Page, lost_text, pivot, runs_text
 from studies.problems import MEANINGLESS, problem
 from upriver import features
 from upriver.results.tables import to_markdown
@@ -52,3 +52,11 @@ def bars(cells: Cells, envs: Sequence[str]) -> list[Bar]:
               found, one_hot, say_nothing, lambda x, y: is_close(x, y, 1.25, 0.3)),
         check("At most 2% of the runs are stuck", stuck, few, envs, lambda x, y: x <= y),
     ]  # fmt: skip
+
+
+def automatic_long(measured: Sequence[Measured]) -> Page:
+    """Whether a run is stuck after many episodes."""
+    cells = [m.cell for m in measured]
+    table = pivot(cells, lambda c: (f"{c.env}, {c.episodes:,} episodes", c.agent), lost_text,
+                  "problem")  # fmt: skip
+    return f"{table}\n{runs_text(cells)}", {}

@@ -16,9 +16,11 @@ import upriver as up
 from studies import problems
 from tests.reference import groups
 from upriver import features
+from upriver.agents.ucrl_mnl_se import LARGE_SPREAD
 from upriver.experiments import Experiment
 from upriver.features import automatic
 from upriver.features.automatic import MAX_NUMBER
+from upriver.mnl.model import change_spread
 
 Cell = namedtuple("Cell", "x y")
 
@@ -151,6 +153,8 @@ def test_texts_have_no_variables():
     made = automatic(task)
     assert made.sharing == "none: the states have no variables"
     assert (made.matrix != features.one_hot(task).matrix).nnz == 0
+    with pytest.raises(ValueError, match=r"variable '\[0\]' is \{1\}; it must be hashable"):
+        automatic(task, lambda s: ({1}, 2))
     lengths = automatic(task, len)
     assert lengths.spread == "estimate"  # both words have four letters, so nothing changes
     assert lengths.names == ["nothing to learn"]
@@ -329,3 +333,24 @@ def test_ten_thousand_states_are_labelled_in_time():
     made = automatic(task)
     assert time.process_time() - start < 8.0
     assert made.n_shared == 6 and task.n_triples > 10**5
+
+
+def test_a_large_spread_counts_shared_errors_as_own_ones():
+    mdp = up.envs.riverswim(8)
+    task = mdp.task("full")
+    agent = up.agents.UCRLMNLSE(task)
+    model = up.simulate(mdp, agent, 30, seed=1).state.model
+    assert model.spread > LARGE_SPREAD
+    few, many = (
+        change_spread(
+            agent.model_features,
+            model._replace(
+                theta=model.theta.copy(), inverse_products=np.zeros_like(model.inverse_products)
+            ),
+            model.spread,
+            up.agents.UCRLMNLSE(task, shared_errors=errors).weights,
+        ).inverse_products
+        for errors in (1.5, 3.0)
+    )
+    np.testing.assert_allclose(model.inverse_products, few, rtol=1e-6, atol=1e-9)
+    assert np.abs(few - many).max() > 0.1

@@ -6,7 +6,6 @@ from upriver.features.features import Features
 from upriver.features.layout import Layout
 from upriver.features.maps import (
     OWN,
-    directions,
     from_function,
     one_hot,
     one_hot_indicator,
@@ -18,7 +17,7 @@ from upriver.features.maps import (
 )
 
 __all__ = [
-    "FEATURES", "OWN", "Features", "Layout", "automatic", "changes", "components", "directions",
+    "FEATURES", "OWN", "Features", "Layout", "automatic", "changes", "components",
     "from_function", "one_hot", "one_hot_indicator", "own_map", "pooled", "recentre", "shared",
     "unpooled",
 ]  # fmt: skip
