@@ -19,7 +19,9 @@ def main(arguments: list[str] | None = None) -> int:
     from upriver.results.tables import to_csv
 
     parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
-    parser.add_argument("name", choices=[*FINDINGS, "icu-sepsis", "rust"], help="the study")
+    parser.add_argument(
+        "name", choices=[*FINDINGS, "black-boxes", "icu-sepsis", "rust"], help="the study"
+    )
     parser.add_argument("--out", type=Path, help="the results folder; results/NAME by default")
     parser.add_argument("--runs", type=int, help="runs of each agent on each environment")
     parser.add_argument("--jobs", type=int, help="worker processes; one for each processor")
@@ -31,6 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
         from studies.icu_sepsis import study
 
         print(study(folder, given.runs or 20))
+        return 0
+    if given.name == "black-boxes":  # its learners are told nothing, or parts
+        from studies.black_boxes import study as play_all
+
+        print(play_all(folder, given.runs or 20, given.jobs))
         return 0
     if given.name == "rust":  # it fits a log that is not part of the repository
         from studies.rust import study as make_table

@@ -323,7 +323,11 @@ class Discovery:
     def new_plan(self, rng: np.random.Generator) -> Any:
         task, state, agent = self.task, self.state, self.agent
         extra = rewards.triple_upper_bound(task, self.reward_sums(), agent.own_errors)
-        extra[0, task.successors == task.n_states - 1] = self.arrival
+        is_new = task.successors == task.n_states - 1
+        # Nobody knows where an action leads that was never tried.
+        untried = (task.by_pair(self.sums[0]) == 0.0) & (task.by_pair(is_new.astype(float)) > 0.0)
+        extra[0, np.repeat(untried, task.sizes)] = 1.0
+        extra[0, is_new] = self.arrival
         extra[0, task.indptr[-1 - task.n_actions] :] = self.rate
         reward, start = np.zeros((1, len(task.sizes))), agent.model_features.product_start
         return tilted(task, state.model, reward, start, draw_tie_seed(rng), extra)
