@@ -35,6 +35,7 @@ import numpy as np
 from upriver import envs, features
 from upriver.checks import open_fraction, positive_integer, positive_number
 from upriver.envs import Environment
+from upriver.envs.bus_engine import KEEP
 from upriver.envs.named import (
     build_mdp,
     check_listed,
@@ -42,6 +43,7 @@ from upriver.envs.named import (
     indicator_features,
     normalize,
 )
+from upriver.envs.queue import ADMIT
 from upriver.envs.random_mnl import stream
 from upriver.envs.riverswim import neighbours, riverswim
 from upriver.features import Features, from_function
@@ -268,13 +270,67 @@ def windy_grid_features(task: Task) -> Features:
     return indicator_features(task, labels)
 
 
+def queue_features(task: Task) -> Features:
+    """Make indicators of an arrival, of one that is rejected and of the end of a service: d = 3.
+
+    Their coefficients are log rates. Any other next state is a fourth feature, which occurs with
+    full support only.
+    """
+
+    def labels(n: int, a: str, n2: int) -> tuple[str, ...]:
+        if n2 == n + 1:
+            return ("arrival",) if a == ADMIT else ("arrival", "door shut")
+        return {n: (), n - 1: ("service",)}.get(n2, ("elsewhere",))
+
+    return indicator_features(task, labels)
+
+
+def bus_engine_features(task: Task) -> Features:
+    """Make indicators of an increment of 1 and of 2 bins, the same for both actions: d = 3.
+
+    The third is for the last bin but one, where 1 and 2 are the same. With another support than the
+    true one there is one more for each action, for any other next state.
+    """
+    last = task.n_states - 1
+
+    def labels(s: int, a: str, s2: int) -> tuple[str, ...]:
+        origin = s if a == KEEP else 0
+        if s2 == origin:
+            return ()
+        if s2 - origin == 1 and s2 == last:
+            return ("+1 or more",)
+        return (f"+{s2 - origin}",) if s2 - origin in (1, 2) else (f"{a}: elsewhere",)
+
+    return indicator_features(task, labels)
+
+
+def directions(task: Task) -> Features:
+    """Return `features.shared` with staying as a direction too: a river as a linear mixture.
+
+    Every triple has exactly one indicator, of (action, where on the line, direction), and the
+    probabilities of a river are linear in them: what a linear learner needs to share as much as an
+    MNL model with the shared features does. d = 14 with two actions and local support.
+    """
+    base = features.shared(task).matrix
+    left_out = np.flatnonzero(~base.any(axis=1))
+    s, a, _ = task.triples
+    code = a * 3 + np.where(s == 0, 0, np.where(s == task.n_states - 1, 2, 1))
+    _, column = np.unique(code[left_out], return_inverse=True)
+    extra = np.zeros((task.n_triples, column.max() + 1))
+    extra[left_out, column] = 1.0
+    return Features(task, np.hstack([base, extra]))
+
+
 ENVIRONMENTS = {
+    "bus-engine": Environment(envs.bus_engine, "n_bins", bus_engine_features),
+    "queue": Environment(envs.queue, "buffer", queue_features),
     "tidal-river": Environment(tidal_river, "n_states", tidal_river_features),
     "two-state": Environment(two_state, "dimension", two_state_features),
     "uneven-river": Environment(uneven_river, "n_states", features.shared),
     "windy-grid": Environment(windy_grid, "size", windy_grid_features),
 }
-"""The environments of this file, as `up.envs.ENVIRONMENTS` has those of the package."""
+"""The environments of this file, as `up.envs.ENVIRONMENTS` has those of the package, and two of the
+package with features made by hand."""
 
 
 def find(name: str) -> Environment:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from studies.automatic import automatic, automatic_long
 from studies.changing import changing
 from studies.default_agent import (
     ablation,
@@ -226,6 +227,8 @@ FINDINGS: dict[str, Callable[[Sequence[Measured]], Page]] = {
     "regret-rate": regret_rate,
     "unknown-reward": unknown_reward,
     "exploration-needed": exploration_needed,
+    "automatic": automatic,
+    "automatic-long": automatic_long,
     "default-agent": default_agent,
     "default-agent-long": default_agent_long,
     "ablation": ablation,

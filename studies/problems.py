@@ -1,9 +1,10 @@
 """Problems with natural features: those that chose the default agent's constants, and those that
 judge it.
 
-An experiment names any of them as `problems:problem` with `which`, and their features as
-`problems:shared` or `problems:pooled`. *Exact* features can give the true probabilities with some
-parameter; the others cannot. No constant of the package was chosen on a problem of the judging set.
+An experiment names any of them as `problems:problem` with `which`, and the features that an expert
+made as `problems:shared` or `problems:pooled`. *Exact* features can give the true probabilities
+with some parameter; the others cannot. No constant of the package was chosen on a problem of the
+judging set.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from studies import new_problems as new
 from studies.environments import find, make
 from upriver import envs, features
 from upriver.envs.named import build_mdp, indicator_features, normalize
@@ -273,6 +275,19 @@ JUDGING: dict[str, Problem] = {
 }
 """The problems on which it is judged: the first twelve have exact features, the others not."""
 
+NEW: dict[str, Problem] = {
+    "heated room": Problem(new.heated_room, new.heated_room_features, True),
+    "epidemic": Problem(new.epidemic, new.epidemic_features, True),
+    "key and door": Problem(new.key_and_door, new.key_and_door_features, True),
+    "two queues": Problem(new.two_queues, new.two_queues_features, True),
+    "renumbered river": Problem(new.renumbered_river, new.renumbered_river_features, True),
+    "dense drawn": Problem(new.dense_drawn, envs.random_mnl_features, False),
+}
+"""Further problems that judge automatic features."""
+
+MEANINGLESS = ("drawn 0", "drawn 0.2", "drawn 1", "renumbered river", "dense drawn")
+"""Problems where the number of a state says nothing."""
+
 STREAMS: dict[str, Problem] = {
     "two-state-3": catalogue("two-state-3"),
     "riverswim-6": catalogue("riverswim-6"),
@@ -280,7 +295,7 @@ STREAMS: dict[str, Problem] = {
 }
 """The other problems that are played as one stream."""
 
-PROBLEMS = CHOOSING | JUDGING | STREAMS
+PROBLEMS = CHOOSING | JUDGING | NEW | STREAMS
 
 
 def problem(which: str) -> FiniteMDP:

@@ -182,7 +182,7 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
     }  # fmt: skip
     for name, entry in envs.ENVIRONMENTS.items():
         calls[f"features of {name}"] = entry.shared, {"task": entry.make().task()}
-    for name in ("one_hot", "shared", "directions", "one_hot_indicator", "unpooled"):
+    for name in ("one_hot", "shared", "changes", "automatic", "one_hot_indicator", "unpooled"):
         make = getattr(features, name)
         calls[f"features.{name}"] = make, {next(iter(signature(make).parameters)): TASK}
     for name in ("lemma1_radius", "corrected_radius"):

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from studies.environments import bus_engine_features
 
 import upriver as up
 from upriver import envs
-from upriver.envs.bus_engine import INCREMENTS, bus_engine, bus_engine_features
+from upriver.envs.bus_engine import INCREMENTS, bus_engine
 from upriver.mnl.likelihood import probabilities
 
 

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from studies.environments import queue_features
 
 import upriver as up
 from tests.reference import dense
-from upriver.envs.queue import queue, queue_features
+from upriver.envs.queue import queue
 from upriver.mnl.likelihood import probabilities
 
 

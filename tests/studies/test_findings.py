@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from studies.environments import directions
 from studies.pages import over_draws
 
 import upriver as up
@@ -203,7 +204,7 @@ def test_the_solved_range_is_one_stretch():
 def test_a_river_is_exactly_a_mixture_of_its_directions():
     mdp = up.envs.riverswim(9)
     task = mdp.task("local")
-    x = up.features.directions(task).matrix
+    x = directions(task).matrix
     assert x.shape[1] == 14
     np.testing.assert_array_equal(x.sum(axis=1), 1.0)
     true = dict(zip(zip(*mdp.true_task.triples, strict=True), mdp.probability[0], strict=True))

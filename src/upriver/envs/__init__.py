@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from upriver import features
 from upriver.checks import check_kinds
-from upriver.envs.bus_engine import bus_engine, bus_engine_features
+from upriver.envs.bus_engine import bus_engine
 from upriver.envs.deep_sea import deep_sea, deep_sea_features
-from upriver.envs.queue import queue, queue_features
+from upriver.envs.queue import queue
 from upriver.envs.random_mnl import misspecified_mnl, random_mnl, random_mnl_features
 from upriver.envs.river_grid import river_grid, river_grid_features
 from upriver.envs.riverswim import riverswim
@@ -30,10 +30,10 @@ class Environment(NamedTuple):
 
 
 ENVIRONMENTS: dict[str, Environment] = {
-    "bus-engine": Environment(bus_engine, "n_bins", bus_engine_features),
+    "bus-engine": Environment(bus_engine, "n_bins", features.changes),
     "deep-sea": Environment(deep_sea, "size", deep_sea_features),
     "misspecified-mnl": Environment(misspecified_mnl, "n_states", random_mnl_features),
-    "queue": Environment(queue, "buffer", queue_features),
+    "queue": Environment(queue, "buffer", features.changes),
     "random-mnl": Environment(random_mnl, "n_states", random_mnl_features),
     "river-grid": Environment(river_grid, "length", river_grid_features),
     "riverswim": Environment(riverswim, "n_states", features.shared),

@@ -9,9 +9,8 @@ discount 0.9999).
 from __future__ import annotations
 
 from upriver.checks import check_kinds, positive_integer, positive_number
-from upriver.envs.named import build_mdp, check_listed, indicator_features
-from upriver.features import Features
-from upriver.mdp import FiniteMDP, Task
+from upriver.envs.named import build_mdp, check_listed
+from upriver.mdp import FiniteMDP
 
 KEEP, REPLACE = "keep", "replace"
 INCREMENTS = (0.3919, 0.5953, 0.0128)
@@ -53,23 +52,3 @@ def bus_engine(n_bins: int = 90, horizon: int = 240, replacement: float = REPLAC
 
     name, bins = f"bus-engine-{n_bins}", range(n_bins)
     return build_mdp(name, bins, (KEEP, REPLACE), outcomes, reward, horizon)
-
-
-@check_kinds
-def bus_engine_features(task: Task) -> Features:
-    """Make indicators of an increment of 1 and of 2 bins, the same for both actions: d = 3.
-
-    The third is for the last bin but one, where 1 and 2 are the same. With another support than the
-    true one there is one more for each action, for any other next state.
-    """
-    last = task.n_states - 1
-
-    def labels(s: int, a: str, s2: int) -> tuple[str, ...]:
-        origin = s if a == KEEP else 0
-        if s2 == origin:
-            return ()
-        if s2 - origin == 1 and s2 == last:
-            return ("+1 or more",)
-        return (f"+{s2 - origin}",) if s2 - origin in (1, 2) else (f"{a}: elsewhere",)
-
-    return indicator_features(task, labels)

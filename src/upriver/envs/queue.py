@@ -9,9 +9,8 @@ exactly multinomial-logistic in the log rates. Rejecting keeps out all but emerg
 from __future__ import annotations
 
 from upriver.checks import check_kinds, positive_integer
-from upriver.envs.named import build_mdp, check_listed, indicator_features, normalize
-from upriver.features import Features
-from upriver.mdp import FiniteMDP, Task
+from upriver.envs.named import build_mdp, check_listed, normalize
+from upriver.mdp import FiniteMDP
 
 ADMIT, REJECT = "admit", "reject"
 ARRIVAL, SERVICE = 1.2, 1.0
@@ -51,19 +50,3 @@ def queue(buffer: int = 20, horizon: int | None = None) -> FiniteMDP:
 
     name, horizon = f"queue-{buffer}", 4 * buffer if horizon is None else horizon
     return build_mdp(name, range(buffer + 1), (ADMIT, REJECT), outcomes, reward, horizon)
-
-
-@check_kinds
-def queue_features(task: Task) -> Features:
-    """Make indicators of an arrival, of one that is rejected and of the end of a service: d = 3.
-
-    Their coefficients are log rates. Any other next state is a fourth feature, which occurs with
-    full support only.
-    """
-
-    def labels(n: int, a: str, n2: int) -> tuple[str, ...]:
-        if n2 == n + 1:
-            return ("arrival",) if a == ADMIT else ("arrival", "door shut")
-        return {n: (), n - 1: ("service",)}.get(n2, ("elsewhere",))
-
-    return indicator_features(task, labels)

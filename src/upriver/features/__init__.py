@@ -5,7 +5,6 @@ from upriver.features.features import Features
 from upriver.features.layout import Layout
 from upriver.features.maps import (
     OWN,
-    directions,
     from_function,
     one_hot,
     one_hot_indicator,
@@ -17,6 +16,6 @@ from upriver.features.maps import (
 )
 
 __all__ = [
-    "FEATURES", "OWN", "Features", "Layout", "automatic", "changes", "directions", "from_function",
+    "FEATURES", "OWN", "Features", "Layout", "automatic", "changes", "from_function",
     "one_hot", "one_hot_indicator", "own_map", "pooled", "recentre", "shared", "unpooled",
 ]  # fmt: skip

@@ -20,17 +20,15 @@ from scipy import sparse
 
 from upriver.checks import Array, check_instance, check_kinds, format_value
 from upriver.features.features import Features
-from upriver.features.maps import directions, one_hot, one_hot_indicator, pooled
+from upriver.features.maps import one_hot, one_hot_indicator, pooled
 from upriver.mdp import Task
 
-MAX_NAMED = 10_000
-"""The largest number of columns that get names."""
 MAX_NUMBER = 2**53
 """Numbers of at least this size, whose differences are not exact, are values without order."""
 COMMON_TARGET = 2
 """A transition is labelled by its next state if the action leads there from more than this many
 times as many pairs as have the same change: a reset, or a fall back to the start."""
-N_EXCHANGES, SHARE = 4, 0.75
+N_EXCHANGES, SHARE = 4, 2 / 3
 """Variables describe the transitions if there are at most SHARE times as many labels as there are
 after the states have exchanged their variables at random."""
 
@@ -113,12 +111,8 @@ def encode(name: str, column: Sequence[Any]) -> tuple[Array, Sequence[Any] | Non
         numbers = np.array([float(x) if abs(x) < MAX_NUMBER else np.nan for x in column])
         if np.isfinite(numbers).all():
             return numbers, None
-    for value in column:
-        if not isinstance(value, Hashable):
-            raise ValueError(
-                f"variable {name!r} of a state is {format_value(value)}; it must be a number, or "
-                "hashable"
-            )
+    if bad := [value for value in column if not isinstance(value, Hashable)]:
+        raise ValueError(f"variable {name!r} is {format_value(bad[0])}; it must be hashable")
     place = {value: i for i, value in enumerate(dict.fromkeys(column))}
     return np.array([place[value] for value in column], np.float64), list(place)
 
@@ -154,7 +148,7 @@ def label(task: Task, states: States) -> Labels:
     return Labels(code, example, by_target)
 
 
-def describe_moves(task: Task, states: States, n_labels: int) -> bool:
+def describe_moves(task: Task, states: States) -> bool:
     """Return whether the variables say something about which transitions are possible.
 
     Numbers that states were given at random make about as many labels as when the states exchange
@@ -163,12 +157,12 @@ def describe_moves(task: Task, states: States, n_labels: int) -> bool:
     """
     if (task.sizes[task.sizes > 0] == task.n_states).all():
         return True
-    rng, exchanged = np.random.default_rng(0), 0
+    rng, exchanged = np.random.default_rng(0), []
     for _ in range(N_EXCHANGES):
         order = rng.permutation(task.n_states)
         variables = [x._replace(values=x.values[order]) for x in states.variables]
-        exchanged += len(label(task, States(variables, states.known[order])).example)
-    return n_labels <= SHARE * exchanged / N_EXCHANGES
+        exchanged.append(len(label(task, States(variables, states.known[order])).example))
+    return len(label(task, states).example) <= SHARE * float(np.mean(exchanged))
 
 
 def name_label(task: Task, states: States, labels: Labels, triple: int) -> str:
@@ -227,7 +221,7 @@ def indicators(task: Task, states: States, labels: Labels) -> Features:
     if not len(varies):
         return Features(task, sparse.csr_array((n, 1)), ["nothing to learn"])
     names = None
-    if len(varies) <= MAX_NAMED:
+    if len(varies) <= 10_000:
         names = [name_label(task, states, labels, int(labels.example[i])) for i in varies]
     return Features(task, matrix, names)
 
@@ -241,14 +235,15 @@ def automatic(task: Task, variables: Callable[[Any], Any] | None = None) -> Feat
     if the states exchanged their variables at random. `variables` as in `changes`; where they are
     given they are used.
     """
-    states = find_variables(check_instance("task", task, Task), variables)
-    if variables is None and not states.known.any():
-        return replace(one_hot(task), sharing="none: the states have no variables")
-    labels = label(task, states)
-    if variables is None and not describe_moves(task, states, len(labels.example)):
-        reason = "none: the variables are unrelated to the transitions"
-        return replace(one_hot(task), sharing=reason)
-    shared = indicators(task, states, labels)
+    if variables is None:
+        states, reason = find_variables(check_instance("task", task, Task), None), None
+        if not states.known.any():
+            reason = "none: the states have no variables"
+        elif not describe_moves(task, states):
+            reason = "none: the variables are unrelated to the transitions"
+        if reason is not None:
+            return replace(one_hot(task), sharing=reason)
+    shared = changes(task, variables)
     note = f"(action, change): {shared.dimension} indicators for {task.n_triples} triples"
     return replace(pooled(shared), sharing=note)
 
@@ -257,6 +252,5 @@ FEATURES: dict[str, Callable[[Task], Features]] = {
     "automatic": automatic,
     "one-hot": one_hot,
     "one-hot-indicator": one_hot_indicator,
-    "directions": directions,
 }
 """Feature maps that any task has."""

@@ -57,15 +57,6 @@ def tabular(task: Task, at_reference: float) -> Features:
     return Features(task, matrix[:, used], names, task.n_states * task.n_actions * task.n_states)
 
 
-def position_on_line(task: Task) -> tuple[Array, Array]:
-    """Return (S,) the positions of states on a line, and (n,) 0, 1 or 2 for the state s of each
-    triple: the first state of the line, in between, or the last."""
-    position = np.arange(task.n_states) if task.states is None else np.asarray(task.states)
-    s = task.triples[0]
-    where = np.where(s == np.argmin(position), 0, np.where(s == np.argmax(position), 2, 1))
-    return position, where
-
-
 @check_kinds
 def shared(task: Task) -> Features:
     """Return indicators of (action, where on the line, direction): d does not grow with S.
@@ -80,8 +71,9 @@ def shared(task: Task) -> Features:
             "shared features need states on a line, numbered from left to right; "
             "use features.from_function for other states"
         )
-    position, where = position_on_line(task)
+    position = np.arange(task.n_states) if task.states is None else np.asarray(task.states)
     s, a, s2 = task.triples
+    where = np.where(s == np.argmin(position), 0, np.where(s == np.argmax(position), 2, 1))
     offset = position[s2] - position[s]
     direction = np.where(np.abs(offset) <= 1, offset, 2)
     if task.support != "full" and (direction == 2).mean() > 0.2:
@@ -101,23 +93,6 @@ def shared(task: Task) -> Features:
     places, moves = ("first", "interior", "last"), ("left", "stay", "right", "elsewhere")
     names = [f"a={c // 12} {places[c // 4 % 3]} {moves[c % 4]}" for c in used]
     return Features(task, matrix, names=names or ["nothing to learn"])
-
-
-@check_kinds
-def directions(task: Task) -> Features:
-    """Return `shared` with staying as a direction too: a river as a linear mixture.
-
-    Every triple has exactly one indicator, of (action, where on the line, direction), and the
-    probabilities of a river are linear in them: what a linear learner needs to share as much as an
-    MNL model with the shared features does. d = 14 with two actions and local support.
-    """
-    base = shared(task).matrix
-    left_out = np.flatnonzero(~base.any(axis=1))
-    code = task.triples[1] * 3 + position_on_line(task)[1]
-    _, column = np.unique(code[left_out], return_inverse=True)
-    extra = np.zeros((task.n_triples, column.max() + 1))
-    extra[left_out, column] = 1.0
-    return Features(task, np.hstack([base, extra]))
 
 
 @check_kinds
