@@ -20,7 +20,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
     parser.add_argument(
-        "name", choices=[*FINDINGS, "factored", "icu-sepsis", "rust"], help="the study"
+        "name", choices=[*FINDINGS, "black-boxes", "factored", "icu-sepsis", "rust"],
+        help="the study",
     )
     parser.add_argument("--out", type=Path, help="the results folder; results/NAME by default")
     parser.add_argument("--runs", type=int, help="runs of each agent on each environment")
@@ -38,6 +39,11 @@ def main(arguments: list[str] | None = None) -> int:
         from studies.factored import study as compare
 
         print(compare(folder, given.runs or 30))
+        return 0
+    if given.name == "black-boxes":  # its learners are told nothing, or parts
+        from studies.black_boxes import study as play_all
+
+        print(play_all(folder, given.runs or 20, given.jobs))
         return 0
     if given.name == "rust":  # it fits a log that is not part of the repository
         from studies.rust import study as make_table

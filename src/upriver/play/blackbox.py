@@ -441,6 +441,11 @@ class Adapter(Box):
         )
 
 
+REPEATS = 4
+"""How often a new action that changes nothing is repeated within an episode."""
+NONE: set[int] = set()
+
+
 class DiscoveringPlayer(Box):
     """Plays episodes of an environment of which nothing, or only a part, is declared."""
 
@@ -489,14 +494,20 @@ class DiscoveringPlayer(Box):
             self.found.masks[node] = np.flatnonzero(mask).tolist()
         return node
 
-    def choose(self, plan: Any, h: int, node: int) -> int:
-        """Return the action of the plan; a random one in a state that is not in the task yet."""
+    def choose(self, plan: Any, h: int, node: int, tired: set[int]) -> int:
+        """Return the action of the plan; a random one in a state that is not in the task yet.
+
+        tired: actions that have been repeated in vain; the next best is taken in their place.
+        """
         found = self.found
-        if plan is None or node >= len(found.place):
+        if node >= len(found.place):
             return int(self.randomness.choice(found.actions_of(node)))
-        a = int(plan.policy[min(h, len(plan.policy) - 1), found.place[node]])
-        possible = found.actions_of(node)
-        return a if a in possible else int(self.randomness.choice(possible))
+        state = found.place[node]
+        a = int(plan.policy[min(h, len(plan.policy) - 1), state])
+        if a in tired and plan.backup is not None:
+            rest = [b for b in found.actions_of(node) if b not in tired]
+            return max(rest, key=plan.q(h)[state].__getitem__) if rest else a
+        return a
 
     def play_one(self, k: int) -> tuple[float, int, bool, float]:
         """Play episode k; return its return, its length, whether it ended early, and seconds."""
@@ -511,11 +522,19 @@ class DiscoveringPlayer(Box):
             plan = found.plan(self.randomness)
             planned = perf_counter()
             total, h, ended, stopped = 0.0, 0, False, False
+            tired: dict[int, set[int]] = {}
+            before: dict[Any, int] = {}
             while h < found.length and not stopped:
-                a = self.choose(plan, h, self.present)
+                a = self.choose(plan, h, self.present, tired.get(self.present, NONE))
                 observation, reward, _, ended, truncated, info = self.step(a)
                 following = self.read(observation, info, ended)
+                pair = self.present, a
+                known = before.setdefault(pair, found.tries.get(pair, 0))
                 found.see(self.present, a, following, reward)
+                # A plan is kept for an episode: what it tries for the sake of learning, and what
+                # leads nowhere, is not tried much more often than ever before.
+                if following == self.present and found.tries[pair] >= 2 * known + REPEATS:
+                    tired.setdefault(self.present, set()).add(a)
                 stopped, total, h = ended or truncated, total + reward, h + 1
                 self.present = following
         except BaseException:

@@ -44,6 +44,9 @@ GROWTH = 1.1
 """The task is made again at the earliest when the number of episodes has grown by this factor."""
 
 
+PATIENCE = 4
+"""NEW is no outcome of a pair any more after this many visits, and as many times the visits after
+which the action was a surprise anywhere."""
 REFIT = 0.005
 """The model is fitted again when the number of steps has grown by this share."""
 
@@ -75,6 +78,10 @@ class Discovery:
         units, and whether the first visit was a surprise."""
         self.unseen: set[int] = set()
         """States that were declared and not seen yet."""
+        self.tries: dict[tuple[int, int], int] = {}
+        """The visits of each pair."""
+        self.latest = [1] * len(self.actions)
+        """The largest number of visits after which an action was a surprise in some state."""
         self.masks: dict[int, Any] = {}
         """The actions that a state has, where the environment says so."""
         self.least, self.most = np.inf, -np.inf
@@ -92,7 +99,17 @@ class Discovery:
         """Return a copy that can go on by itself."""
         other = copy(self)
         other.memory = {key: list(seen) for key, seen in self.memory.items()}
-        for name in ("nodes", "numbers", "masks", "unseen", "sums", "surprises", "steps"):
+        for name in (
+            "nodes",
+            "numbers",
+            "masks",
+            "unseen",
+            "sums",
+            "surprises",
+            "steps",
+            "tries",
+            "latest",
+        ):
             setattr(other, name, copy(getattr(self, name)))
         model = mnl.Model(*map(copy, self.state.model))
         other.state = self.state._replace(model=model)
@@ -130,11 +147,14 @@ class Discovery:
     def see(self, s: int, a: int, s2: int, reward: float) -> None:
         """Remember a step."""
         self.steps[1] += 1
+        self.tries[s, a] = self.tries.get((s, a), 0) + 1
         seen = self.memory.get((s, a, s2))
         row, new = self.row(s, a, s2), self.row(s, a, -1)
         if seen is None:
             seen = self.memory[s, a, s2] = [0.0, 0.0, 0.0, float(row is None)]
-            self.found_something |= row is None
+            if row is None:
+                self.found_something = True
+                self.latest[a] = max(self.latest[a], self.tries[s, a])
         for i, x in enumerate((1.0, reward, reward * reward)):
             seen[i] += x
             if row is not None:
@@ -162,8 +182,7 @@ class Discovery:
 
     def is_out_of_date(self) -> bool:
         """Return whether the task is to be made again."""
-        is_due = self.found_something and self.episodes >= self.next_rebuild
-        return is_due or self.reward_range() != self.bounds
+        return self.episodes >= self.next_rebuild or self.reward_range() != self.bounds
 
     def rebuild(self, spread: float = 0.0) -> None:
         """Make the task, its features and the agent of all that was found."""
@@ -244,7 +263,8 @@ class Discovery:
         found = set(self.memory)
         for s, (_, ended) in enumerate(self.nodes):
             for a in [] if ended else self.actions_of(s):
-                found.add((s, a, -1))
+                if self.tries.get((s, a), 0) <= PATIENCE + PATIENCE * self.latest[a]:
+                    found.add((s, a, -1))
                 for change in common[a] if vectors[s] is not None else ():
                     if len(change) == len(vectors[s]):
                         s2 = at.get(tuple(x + y for x, y in zip(vectors[s], change, strict=True)))
@@ -298,10 +318,19 @@ class Discovery:
         weights = agent.choose_weights(self.state.model.spread)
         model = mnl.refit(agent.model_features, self.state.model, self.counts(), weights)
         model = agent.adapt_spread(model, k, k + 1)
+        self.drop_exhausted(model.prob[0])
         self.state = State(k + 1, model, self.reward_sums())
         if k >= self.next_rate:
             self.value_new()
             self.next_rate = max(k + 1, int(GROWTH * k))
+
+    def drop_exhausted(self, prob: Array) -> None:
+        """Take the probability of NEW from pairs that were visited often enough; in place."""
+        task = self.task
+        most = PATIENCE * (1 + np.tile(self.latest, task.n_states))
+        exhausted = np.repeat(task.by_pair(self.sums[0]) > most, task.sizes)
+        prob[exhausted & (task.successors == task.n_states - 1)] = 0.0
+        prob /= np.repeat(task.by_pair(prob), task.sizes)
 
     def counts(self) -> Array:
         return (self.sums[0] + self.surprises)[None]
@@ -323,7 +352,11 @@ class Discovery:
     def new_plan(self, rng: np.random.Generator) -> Any:
         task, state, agent = self.task, self.state, self.agent
         extra = rewards.triple_upper_bound(task, self.reward_sums(), agent.own_errors)
-        extra[0, task.successors == task.n_states - 1] = self.arrival
+        is_new = task.successors == task.n_states - 1
+        # Nobody knows where an action leads that was never tried.
+        untried = (task.by_pair(self.sums[0]) == 0.0) & (task.by_pair(is_new.astype(float)) > 0.0)
+        extra[0, np.repeat(untried, task.sizes)] = 1.0
+        extra[0, is_new] = self.arrival
         extra[0, task.indptr[-1 - task.n_actions] :] = self.rate
         reward, start = np.zeros((1, len(task.sizes))), agent.model_features.product_start
         return tilted(task, state.model, reward, start, draw_tie_seed(rng), extra)
