@@ -20,7 +20,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
     parser.add_argument(
-        "name", choices=[*FINDINGS, "black-boxes", "factored", "icu-sepsis", "rust"],
+        "name",
+        choices=[*FINDINGS, "black-boxes", "factored", "icu-sepsis", "rust"],
         help="the study",
     )
     parser.add_argument("--out", type=Path, help="the results folder; results/NAME by default")
