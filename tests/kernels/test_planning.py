@@ -208,25 +208,24 @@ def test_evaluation_and_the_return_of_one_episode(rng):
     changed = policy.copy()
     changed[1, 2] = (changed[1, 2] + 1) % A
     assert kernels.planning.last_difference(changed, policy) == 1
-    optimum, outcome = rng.random(S), np.empty(3)
-    states, actions, rewards = np.empty(H + 1, np.int64), np.empty(H, np.int64), np.empty(H)
-    uniforms = rng.random(H + 1)
+    optimum, figures = rng.random(S), np.empty((3, 2))
+    states, actions, rewards = np.empty((1, H + 1), int), np.empty((1, H), int), np.empty((1, H))
+    uniforms = rng.random((1, H + 1))
+    given = environment, optimum, changed, previous, v, uniforms, 0, 1
     v[2:] = 7.0  # which must not be touched
-    assert kernels.episodes.play_episode(
-        environment, optimum, changed, previous, v, uniforms, states, actions, rewards, outcome
-    )
+    assert kernels.episodes.play_episode(*given, states, actions, rewards, figures)
     assert (v[2:] == 7.0).all() and (previous == changed).all()
-    assert outcome == pytest.approx([rewards.sum(), v[0, states[0]], optimum[states[0]]])
+    states, actions, first = states[0], actions[0], states[0, 0]
+    assert figures[:, 1] == pytest.approx([rewards.sum(), v[0, first], optimum[first]])
     for h in range(H):  # by inverse transform, within the successors of the pair
         assert actions[h] == changed[h, states[h]]
         rows = slice(*task.indptr[states[h] * A + actions[h] + np.arange(2)])
         ends = np.cumsum(at(mdp.probability, h)[rows])
-        index = min(int(np.searchsorted(ends, uniforms[h + 1], "right")), len(ends) - 1)
+        index = min(int(np.searchsorted(ends, uniforms[0, h + 1], "right")), len(ends) - 1)
         assert states[h + 1] == task.successors[rows][index]
     changed[0, 0] = A
-    assert not kernels.episodes.play_episode(
-        environment, optimum, changed, previous, v, uniforms, states, actions, rewards, outcome
-    )
+    done = states[None], actions[None], rewards, figures
+    assert not kernels.episodes.play_episode(*given, *done)
 
 
 @pytest.mark.parametrize("mixed", [False, True])
