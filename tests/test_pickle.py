@@ -242,7 +242,7 @@ DATA: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 """What is copied, and what is computed with it."""
 
 
-CLOSURES = ("FittedMNL", "TransitionModel", "RewardModel", "Decision")
+CLOSURES = ("RewardModel", "Decision")
 
 
 def holds_closures(name: str) -> bool:

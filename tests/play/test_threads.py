@@ -134,7 +134,7 @@ def test_threads_share_an_agent(name, features):
     share(agent, mdp, 200 if name == "UCRLMNL" else 40, n_episodes=4)
 
 
-@pytest.mark.parametrize("name", mark_racy(cases.POOLED))
+@pytest.mark.parametrize("name", cases.POOLED)
 def test_threads_share_pooled_features(name):
     agent, mdp = build_case(name, {"units": True}, "pooled 0.7")
     share(agent, mdp, 200 if name == "UCRLMNLSE" else 40, n_episodes=4)

@@ -7,6 +7,7 @@ all triple effects is made.
 
 from __future__ import annotations
 
+from functools import partial
 from math import exp, log, sqrt
 from typing import Any
 
@@ -31,14 +32,18 @@ def covariance(features: Features, theta: Array, counts: Array, lam: float) -> A
     """Return (d, d) the inverse Hessian as a scipy LinearOperator: products with it cost O(n)."""
     from scipy.sparse.linalg import LinearOperator
 
-    def product(vector: Array) -> Array:
-        result = np.array(vector, dtype=np.float64).ravel()
-        scale = features.triple_scale
-        kernels.covariance.solve(features.compiled, counts[None], theta[None], lam, scale, result)
-        return result
-
+    product = partial(multiply_covariance, features, theta, counts, lam)
     shape = (features.dimension, features.dimension)
     return LinearOperator(shape, matvec=product, rmatvec=product, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+
+
+def multiply_covariance(
+    features: Features, theta: Array, counts: Array, lam: float, vector: Array
+) -> Array:
+    """Return the inverse Hessian times a vector (d,)."""
+    result, scale = np.array(vector, dtype=np.float64).ravel(), features.triple_scale
+    kernels.covariance.solve(features.compiled, counts[None], theta[None], lam, scale, result)
+    return result
 
 
 def shared_variances(features: Features, theta: Array, counts: Array, lam: float) -> Array:
