@@ -30,7 +30,7 @@ LEARNING_EPISODES = 5
 
 def read_instance(problem: str, number: str) -> str:
     """Return the text of an instance of the package rddlrepository."""
-    from rddlrepository.core.manager import RDDLRepoManager
+    from rddlrepository.core.manager import RDDLRepoManager  # pyright: ignore[reportMissingImports]
 
     path = RDDLRepoManager().get_problem(problem).get_instance(number)
     return Path(path).read_text(encoding="utf-8")

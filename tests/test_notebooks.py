@@ -32,7 +32,8 @@ def played(name, folder):
 
 def test_every_notebook_has_cells_and_a_download():
     wanted = {"first-hour", "inventory", "gymnasium", "log", "write-an-agent", "bus-engine",
-              "cohort", "credit", "icu-sepsis"}  # fmt: skip
+              "cohort", "credit", "fifty-machines",
+              "icu-sepsis"}  # fmt: skip
     assert set(NOTEBOOKS) == wanted
     for name, path in NOTEBOOKS.items():
         text = path.read_text()
@@ -50,6 +51,16 @@ def test_downloaded_notebooks_have_no_roles(name, monkeypatch):
         r"\{term\}`(?:([^`<]*) <)?([^`>]*)>?`", NOTEBOOKS[name].read_text()
     ):
         assert (title or word) in plain
+
+
+def test_fifty_machines(tmp_path):
+    m = played("fifty-machines", tmp_path)
+    gain, left_alone = (m["values"]["rollouts"] - m["values"][x] for x in ("rule", "nothing"))
+    assert gain.mean > 3 * gain.standard_error and left_alone.mean > gain.mean
+    assert m["within"].all()
+    learned = up.evaluate(m["net"], m["run"].greedy_policy, 12, seed=1)
+    assert learned.mean > 0.95 * m["values"]["rollouts"].mean
+    assert (m["fitted"].standard_errors < 1.0).all()
 
 
 def test_a_cell_that_fails_is_seen(tmp_path):

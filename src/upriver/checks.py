@@ -253,6 +253,13 @@ def check_function(name: str, function: Any, *arguments: str) -> Any:
     return function
 
 
+def refuse_given(where: str, **arguments: Any) -> None:
+    """Refuse arguments that are not None and have no meaning `where` they were given."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(f"{name} is {format_value(value)}; it is not for {where}")
+
+
 def check_seed(seed: Any) -> int:
     """Return a seed as an int; truth values are refused."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:

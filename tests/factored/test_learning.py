@@ -99,3 +99,16 @@ def test_bad_agents_get_one_sentence():
     with pytest.raises(ValueError, match="no parameter"):
         fixed = up.FactoredMDP([0], 1, 1, lambda x, a, i: 0, 1, lambda x, a: 0.0, 3, [[0.0]])
         up.features.components(fixed)
+
+
+def test_arguments_without_a_meaning_are_refused():
+    net = ring(4, 3)
+    agent = up.agents.FactoredPSRL(net.task(), scenarios=4, depth=3, base=0)
+    with pytest.raises(ValueError, match="n_steps is 5; it is not for factored problems"):
+        up.simulate(net, agent, n_steps=5)
+    with pytest.raises(ValueError, match="end is 3; it is not for agents of factored problems"):
+        up.learn(up.envs.to_gymnasium(net), agent, n_episodes=1, end=3)
+    with pytest.raises(ValueError, match=r"discount is 0.9; it is not for factored problems"):
+        up.evaluate(net, 0, 3, discount=0.9)
+    with pytest.raises(ValueError, match="n_episodes is 3; it is not for problems whose values"):
+        up.evaluate(net.to_finite(), np.zeros(81, int), 3)

@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array, check_kinds, kernel_view
+from upriver.checks import Array, check_kinds, kernel_view, refuse_given
 from upriver.mdp import FactoredMDP, FiniteMDP
 from upriver.planning.induction import Plan, backward_induction, clip_nothing
 from upriver.planning.rollouts import SimulatedValue, evaluate_by_simulation
@@ -153,7 +153,11 @@ def evaluate(
         where `solve` does.
     """
     if isinstance(mdp, FactoredMDP):
+        refuse_given(
+            "factored problems", discount=discount, average=average or None, tolerance=tolerance
+        )
         return evaluate_by_simulation(mdp, policy, n_episodes, seed)
+    refuse_given("problems whose values are exact", n_episodes=n_episodes)
     task = mdp.true_task
     if task.infinite_horizon or discount is not None or average:
         return solve_stationary(mdp, discount, average, tolerance, policy)

@@ -24,6 +24,7 @@ from upriver.checks import (
     is_hashable,
     positive_integer,
     positive_number,
+    refuse_given,
 )
 from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import FactoredMDP, Task
@@ -174,6 +175,12 @@ def learn(
         if not callable(getattr(env, method, None)):
             raise TypeError(f"env is a {type(env).__name__}, which has no method {method}")
     if isinstance(getattr(agent, "task", None), FactoredMDP):
+        refuse_given(
+            "agents of factored problems", state_of=state_of, end=end, resume=resume,
+            horizon=horizon, discount=discount, actions=actions, successors=successors,
+            reward=reward, features=features, states=states, reward_range=reward_range,
+            callback=callback, max_seconds=max_seconds,
+        )  # fmt: skip
         return learn_factored(env, agent, n_episodes, seed)
     resume = resume.checkpoint if isinstance(resume, LearningRun) else resume
     declared = {

@@ -9,7 +9,7 @@ import numpy as np
 
 from upriver.agents.base import Agent, check_agent, unguarded
 from upriver.agents.fixed import Fixed
-from upriver.checks import check_kinds, positive_integer
+from upriver.checks import check_kinds, positive_integer, refuse_given
 from upriver.mdp import FactoredMDP, FiniteMDP
 from upriver.planning import Plan
 from upriver.play.checkpoints import Checkpoint, begin
@@ -46,6 +46,7 @@ def simulate(
         given.
     """
     if isinstance(mdp, FactoredMDP):
+        refuse_given("factored problems", resume=resume, n_steps=n_steps, restart=restart)
         return simulate_factored(mdp, agent, n_episodes, seed)
     task = mdp.true_task
     learner: Any = Fixed(task, agent) if hasattr(agent, "on") else agent
