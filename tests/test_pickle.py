@@ -143,10 +143,7 @@ def log_value() -> Any:
 
 @cache
 def decide() -> Any:
-    return up.decide(
-        cases.clinic_log(), cases.FORMULA, states=cases.clinic_moves(), at={"age": 0.5},
-        reward=cases.clinic_reward, horizon=4, start="ill",
-    )  # fmt: skip
+    return up.decide(clinic().at(age=0.5, reward=cases.clinic_reward, horizon=4, start="ill"))
 
 
 @cache
