@@ -143,7 +143,8 @@ def log_value() -> Any:
 
 @cache
 def decide() -> Any:
-    return up.decide(clinic().at(age=0.5, reward=cases.clinic_reward, horizon=4, start="ill"))
+    model = cases.clinic_model("clusters")
+    return up.decide(model.at(age=0.5, reward=cases.clinic_reward, horizon=4, start="ill"))
 
 
 @cache

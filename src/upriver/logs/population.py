@@ -183,7 +183,8 @@ def read_history(
     more = [c for c in table.names if c in texts or any(uses(c) for uses in formulas)]
     more = [c for c in more if c not in columns]
     others: list[str] = list(dict.fromkeys([*covariates, *sums, *more]))
-    keys: list[str] = list(dict.fromkeys([*columns, individual, *([] if step is None else [step]), *others]))
+    steps = [] if step is None else [step]
+    keys: list[str] = list(dict.fromkeys([*columns, individual, *steps, *others]))
     numeric = [*sums, *(c for c in table.names if c == named.get("propensity"))]
     rows = table.read(keys, weights, numeric, missing, group=False)
     numbered = numbers(rows)
