@@ -118,7 +118,7 @@ CASES = {
     "features for a log": (lambda: up.fit_transitions("next_state", PHI), "the frame is a Features"),
     "a formula without columns": (lambda: up.fit_transitions([], dict(zip(("state", "action", "next_state"), LOG, strict=True))), r"formula is \[\]; it must be text"),
     "states without the column": (lambda: up.fit_transitions("next_state", dict(zip(("state", "action", "next_state"), LOG, strict=True)), states={"x": [1, 2]}), "states has no column 'state'"),
-    "a list for the first state": (lambda: up.decide({"state": [0]}, "next_state", {0: 1.0}, 2, start=[]), "start is a list; it must be a hashable value or a mapping"),  # type: ignore
+    "a frame for a model": (lambda: up.decide({"state": [0]}), "model is a dict; it must be a TransitionModel"),  # type: ignore
     "a negative seed of a test": (lambda: fitted().goodness_of_fit(seed=-1), "seed is -1; it must be"),
     "a state of no observation": (lambda: up.learn(Plain(), AGENT, 1, state_of=lambda: 0), r"state_of is <function.*must be a function of \(observation\)"),
     "an experiment that is an array": (lambda: up.experiments.execute(np.array("x"), "out"), "experiment is array"),  # type: ignore

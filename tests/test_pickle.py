@@ -143,10 +143,8 @@ def log_value() -> Any:
 
 @cache
 def decide() -> Any:
-    return up.decide(
-        cases.clinic_log(), cases.FORMULA, states=cases.clinic_moves(), at={"age": 0.5},
-        reward=cases.clinic_reward, horizon=4, start="ill",
-    )  # fmt: skip
+    model = cases.clinic_model("clusters")
+    return up.decide(model.at(age=0.5, reward=cases.clinic_reward, horizon=4, start="ill"))
 
 
 @cache

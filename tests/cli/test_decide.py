@@ -198,6 +198,15 @@ def test_the_library_makes_what_the_command_makes(tmp_path, capsys):
     assert same.gain.value == 0.0 and same.gain.standard_error == 0.0
 
 
+def test_the_example_of_the_help_works(tmp_path, monkeypatch, capsys):
+    from upriver.cli.decide import decide
+
+    write_log(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    example = re.search(r"Example:\*\* `upriver ([^`]+)`", decide.__doc__)[1]
+    assert main(shlex.split(example)) == 0 and (tmp_path / "decision.html").exists()
+
+
 def test_decide_takes_few_parameters():
     from inspect import signature
 

@@ -91,7 +91,7 @@ class Behaviour:
             return "what was done: the shares of the actions in each state"
         uses = listed([factor.text for factor in self.factors], 6).replace("'", "")
         said = f"what was done: an MNL model of the actions in each state, with {uses}"
-        few = [] if self.few is None else [self.names[s] for s in np.flatnonzero(self.few)]
+        few = [] if self.few is None else [self.names[s] for s in np.flatnonzero(self.few).tolist()]
         return f"{said}; shares alone in {listed(few, 6)}, which have few rows" if few else said
 
 

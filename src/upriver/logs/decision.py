@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr
@@ -20,7 +19,7 @@ from upriver.logs.offpolicy import (
     check_episodes,
     realised_mean,
 )
-from upriver.logs.planning import find_cautious, lowest, plan_from_model
+from upriver.logs.planning import find_cautious, lowest, one_sided, plan_from_model
 from upriver.logs.value import (
     PolicyValue,
     PolicyValues,
@@ -223,7 +222,7 @@ def adjusted_gain(
     gain = value_function(function, confidence)
     if w is None:
         return gain
-    z = float(special.stdtrit(model.fitted.degrees, 0.5 + confidence / 2.0))
+    z = one_sided(model, 0.5 + confidence / 2.0)
     return replace(gain, low=min(lowest(function, w, z).value, gain.low))
 
 

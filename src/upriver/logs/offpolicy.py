@@ -97,7 +97,7 @@ def build_episodes(model: TransitionModel, reward: str | None = None) -> Episode
     rows = select_rows(model, history)
     broken = rows[history.broken[rows]]
     if len(broken):
-        i = broken[0]
+        i = int(broken[0])
         label, when = history.labels[history.individual[i]], history.when
         raise ValueError(f"{model.population.what} {label!r} of the log goes to another state at "
                          f"step {when[i - 1]} than it is in at step {when[i]}; add the rows "

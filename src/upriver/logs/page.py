@@ -117,7 +117,8 @@ def words_of(advised: Sequence[Advice]) -> str:
     """Return what to do in words."""
     where: dict[str, list[str]] = {}
     for x in advised:
-        where.setdefault(x.do, []).append(f"{x.where} ({x.who})" if x.who else x.where)
+        state = f"the state is {x.where}" if x.where[:1] in "-0123456789" else x.where
+        where.setdefault(x.do, []).append(f"{state} ({x.who})" if x.who else state)
     if not where:
         return "all actions are worth the same"
     if len(where) == 1:
@@ -183,7 +184,7 @@ def merge_neighbours(found: list[tuple[int, Advice]], names: Any) -> list[Advice
                             if isinstance(names[x[0]], int | float) else x[0]):  # fmt: skip
         rows = [x for _, x in group]
         total = max(sum(x.rows for x in rows), 1e-300)
-        done = sum(x.done * (x.rows if total > 1e-300 else 1.0) for x in rows)
+        done = np.sum([x.done * (x.rows if total > 1e-300 else 1.0) for x in rows], axis=0)
         done = done / max(float(done.sum()), 1e-300)
         where = rows[0].where if len(rows) == 1 else f"{rows[0].where} to {rows[-1].where}"
         merged.append(rows[0]._replace(where=where, done=done, rows=sum(x.rows for x in rows)))
@@ -341,16 +342,16 @@ def gain_figure(low: float, value: float, high: float) -> str:
     least, span = min(ends), (max(ends) - min(ends)) or 1.0
 
     def at(x: float) -> str:
-        return f"{14 + 72 * (x - least) / span:.1f}%"
+        return f"{20 + 60 * (x - least) / span:.1f}%"
 
-    width = f"{72 * (high - low) / span:.1f}%"
+    width = f"{60 * (high - low) / span:.1f}%"
     said = f"gain {show(value)}, interval {show(low)} to {show(high)}"
     return (
         f"<div class='gain' role='img' aria-label='{said}'><i class='zero' style='left:{at(0.0)}'>"
         f"</i><i class='line' style='left:{at(low)};width:{width}'></i>"
         f"<i class='dot' style='left:{at(value)}'></i><b class='at' style='left:{at(value)}'>"
-        f"{show(value)}</b><b class='low' style='right:calc(100% - {at(low)})'>{show(low)}</b>"
-        f"<b class='high' style='left:{at(high)}'>{show(high)}</b>"
+        f"{value:.3g}</b><b class='low' style='right:calc(100% - {at(low)})'>{low:.3g}</b>"
+        f"<b class='high' style='left:{at(high)}'>{high:.3g}</b>"
         f"<b class='none' style='left:{at(0.0)}'>no gain</b></div>"
     )
 

@@ -118,7 +118,7 @@ class Population:
     def starts(self) -> dict[Any, float]:
         """Return {state: share of the individuals that start there}."""
         share = np.bincount(self.start, self.weight) / self.weight.sum()
-        return {self.states[s]: float(share[s]) for s in np.flatnonzero(share)}
+        return {self.states[s]: float(share[s]) for s in np.flatnonzero(share).tolist()}
 
     def table(self) -> list[tuple[str, str]]:
         """Return who they are as (what, numbers), the rows of a first table."""
@@ -130,7 +130,7 @@ class Population:
             rows += [("rows of an individual", f"median {middle:g}, from {low:g} to {high:g}")]
         if self.last is not None and self.ends is not None:
             ended = np.bincount(self.last, self.weight, len(self.states)) * self.ends / total
-            known = [(self.states[s], ended[s]) for s in np.flatnonzero(ended)]
+            known = [(self.states[s], ended[s]) for s in np.flatnonzero(ended).tolist()]
             rows += [("ended in a state without return", name_shares(known) if known else "none")]
         for name in self.covariates:
             cells = self.cells(name)
@@ -182,8 +182,9 @@ def read_history(
     formulas = [mentions(x) for x in texts if x not in table.names and x == named["propensity"]]
     more = [c for c in table.names if c in texts or any(uses(c) for uses in formulas)]
     more = [c for c in more if c not in columns]
-    others = list(dict.fromkeys([*covariates, *sums, *more]))
-    keys = list(dict.fromkeys([*columns, individual, *([] if step is None else [step]), *others]))
+    others: list[str] = list(dict.fromkeys([*covariates, *sums, *more]))
+    steps = [] if step is None else [step]
+    keys: list[str] = list(dict.fromkeys([*columns, individual, *steps, *others]))
     numeric = [*sums, *(c for c in table.names if c == named.get("propensity"))]
     rows = table.read(keys, weights, numeric, missing, group=False)
     numbered = numbers(rows)

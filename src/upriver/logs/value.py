@@ -266,7 +266,7 @@ def value_policies(
     for name, reward in outcomes.items():
         paid = model
         if discounts and reward is not None:
-            paid = with_discount(paid, discounts.get(name))
+            paid = with_discount(paid, discounts.get(name, 1.0))
         paid = paid if reward is None else with_reward(paid, reward)
         function = build_value_function(paid, policies)
         for value, segment in segment_starts(function, by).items():
