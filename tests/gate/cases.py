@@ -670,7 +670,7 @@ def fit_clinic(name: str) -> Outputs:
         ),
         "policy": plan.policy,
         "plan": np.array([value.value, value.standard_error]),
-        "optimum": up.solve(at.to_mdp("ill")).v,
+        "optimum": up.solve(at.at(start="ill").to_mdp()).v,
     }
 
 
@@ -713,6 +713,7 @@ def diagnose(environment: str, features: str, n_states: int) -> Outputs:
     maps = {"one-hot": up.features.one_hot, "shared": up.features.shared}
     found = up.diagnose(mdp, maps[features](mdp.task()))
     shape, core, bounds = (x and x._asdict() for x in (found.shape, found.core, found.bounds))
+    core |= {x: round(core[x], 12) for x in ("error", "residual")}  # 0 but for rounding
     return flatten({
         "shape": shape, "core": core | {"norm": found.core.norm, "bound": found.theta_bound},
         "kappa": {"at_core": found.kappa and found.kappa.value, "certified": found.certified},

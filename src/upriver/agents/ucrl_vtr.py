@@ -107,7 +107,14 @@ class UCRLVTR(OptimisticReward, Learner):
         """Return the optimistic values."""
         features, (_, _, root, theta) = self.mixture, state.model
         radius = float(self.radius(state.k))
-        data = self.reward(state), features.layout, features.matrix_start, root, theta, radius
+        data = (
+            self.reward(state),
+            features.layout,
+            features.layout.matrix_start,
+            root,
+            theta,
+            radius,
+        )
         return self.run_pass(kernels.linear.value_target_rule, data, clip_q, rng)
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> Regression:
@@ -122,9 +129,10 @@ class UCRLVTR(OptimisticReward, Learner):
             raise ValueError("plan is in the user's units; update needs it as the agent made it")
         pairs = add_counts(task, np.empty((1, 0)), episode)  # checked, and not counted
         new = Regression._make(x.copy() for x in state.model)
+        layout, lam = self.mixture.layout, float(self.regularization)
         kernels.linear.update_value_regression(
-            self.mixture.layout, float(self.regularization), task.kernel_rows[1],
-            task.next_state_reward_rows, pairs, episode.states, v, self.mixture.matrix_start, *new,
+            layout, lam, task.kernel_rows[1], task.next_state_reward_rows, pairs, episode.states, v,
+            layout.matrix_start, *new,
         )  # fmt: skip
         return new
 
