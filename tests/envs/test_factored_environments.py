@@ -120,3 +120,13 @@ def check_against_rddl(problem, number):
         np.testing.assert_allclose(found, expected.astype(float), atol=1e-12)
         reward = net.reward(x.ravel().astype(int), a)
         assert reward == pytest.approx(float(sampler.sample_reward()), abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "optimum"), [("1", 342.68046), ("2", 312.82927)])
+def test_rollouts_reach_the_optimum_of_the_listed_instances(number, optimum):
+    """Within 1% of the exact optimum, up to the noise of 400 episodes."""
+    pytest.importorskip("rddlrepository")
+    net = read_sysadmin(number)
+    value = up.evaluate(net, up.rollout_policy(net, base="nothing"), 400, seed=0)
+    assert abs(value.mean - optimum) < 0.01 * optimum + 1.96 * value.standard_error
