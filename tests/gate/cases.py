@@ -668,7 +668,7 @@ def fit_clinic(name: str) -> Outputs:
         ),
         "policy": plan.policy,
         "plan": np.array([value.value, value.standard_error]),
-        "optimum": up.solve(at.to_mdp("ill")).v,
+        "optimum": up.solve(at.at(start="ill").to_mdp()).v,
     }
 
 
