@@ -137,7 +137,6 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         "model.with_errors": (MODEL.with_errors, {"kind": "classical"}),
         "model.likelihood_ratio": (MODEL.likelihood_ratio, {"smaller": MODEL}),
         "model.transitions": (MODEL.transitions, {"state": 1, "action": 0, "confidence": 0.9, "step": 0}),
-        "model.to_mdp": (MODEL.to_mdp, {}),
         "fitted.conf_int": (FITTED.conf_int, {"alpha": 0.1}),
         "fitted.summary": (FITTED.summary, {"limit": 5}),
         "fitted.transitions": (FITTED.transitions, {"state": 1, "action": "left", "confidence": 0.9}),
