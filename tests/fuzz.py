@@ -128,7 +128,7 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         "compare_policies": (up.compare_policies, {"model": MODEL, "new": PLAN.policy, "old": "behaviour", "confidence": 0.9}),
         "check_policy_value": (up.check_policy_value, {"model": MODEL, "policy": PLAN.policy, "log": LOG, "columns": ("state", "action", "next_state"), "episode": "episode", "step": "step", "reward": None, "confidence": 0.9, "weights": None, "missing": "refuse", "ended": None, "propensity": "action", "cluster": "episode"}),
         "decide": (up.decide, {"model": MODEL, "plan": "greedy", "by": None, "confidence": 0.9}),
-        "model.at": (MODEL.at, {"values": {}, "start": 0, "horizon": 3}),
+        "model.at": (MODEL.at, {"values": {}}),
         "model.conf_int": (MODEL.conf_int, {"alpha": 0.1}),
         "model.summary": (MODEL.summary, {"limit": 5}),
         "model.goodness_of_fit": (MODEL.goodness_of_fit, {"replicates": 9, "seed": 0}),
