@@ -91,7 +91,7 @@ class Discovery:
         self.steps = [0, 0]
         """How many steps there were at the last fit, and since."""
         self.present_plan: Any = None
-        self.found_something, self.place, self.rows = False, [], {}
+        self.place, self.rows = [], {}
         for name in declared.states or ():
             self.node(name, seen=False)
 
@@ -119,7 +119,6 @@ class Discovery:
         if number is None and ended and self.numbers.get((name, False)) in self.unseen:
             number = self.numbers[name, True] = self.numbers.pop((name, False))
             self.nodes[number] = name, True
-            self.found_something = True
         if number is None:
             if len(self.nodes) >= MAX_STATES:
                 raise ValueError(
@@ -128,7 +127,6 @@ class Discovery:
                 )
             number = self.numbers[name, ended] = len(self.nodes)
             self.nodes.append((name, ended))
-            self.found_something = True
             if not seen:
                 self.unseen.add(number)
         if seen:
@@ -144,7 +142,6 @@ class Discovery:
         if seen is None:
             seen = self.memory[s, a, s2] = [0.0, 0.0, 0.0, float(row is None)]
             if row is None:
-                self.found_something = True
                 self.latest[a] = max(self.latest[a], self.tries[s, a])
         for i, x in enumerate((1.0, reward, reward * reward)):
             seen[i] += x
@@ -210,7 +207,6 @@ class Discovery:
         if spread and self.agent.learns_spread:
             model = model._replace(spread=spread)
         self.state = State(self.episodes + 1, model, self.reward_sums())
-        self.found_something = False
         self.next_rebuild = max(self.episodes + 1, int(GROWTH * self.episodes))
 
     def name_states(self) -> tuple[list[Any], Array]:
@@ -299,10 +295,11 @@ class Discovery:
         """Fit the model to all that was seen; make the task again where it is out of date."""
         self.episodes += 1
         k, steps = self.episodes, sum(self.steps)
-        if not self.found_something and self.steps[1] < REFIT * steps:
+        is_out_of_date = self.is_out_of_date()
+        if not is_out_of_date and self.steps[1] < REFIT * steps:
             return
         self.steps, self.present_plan = [steps, 0], None
-        if is_out_of_date := self.is_out_of_date():
+        if is_out_of_date:
             self.rebuild(self.state.model.spread)
         agent = self.agent
         weights = agent.choose_weights(self.state.model.spread)
