@@ -71,8 +71,7 @@ def optimistic_reward(task: Task, sums: RewardSums | None, scale: float) -> Arra
         return task.reward_rows
     total, visits = task.by_pair(sums.total), task.by_pair(sums.visits)
     n = np.maximum(visits, 1.0)
-    upper = np.where(visits > 0, np.minimum(total / n + scale / np.sqrt(n), 1.0), 1.0)
-    return pair_known_or(task, upper)[None]
+    return np.where(visits > 0, np.minimum(total / n + scale / np.sqrt(n), 1.0), 1.0)[None]
 
 
 IMAGINARY = 4.0
@@ -113,16 +112,6 @@ def known_or(task: Task, learned: Array) -> Array:
         return learned
     known = task.units.to_unit_scale(task.partial_reward)
     return np.where(np.isnan(known), learned, known)
-
-
-def pair_known_or(task: Task, learned: Array) -> Array:
-    """Return the rewards of pairs (S*A,) that the task knows, whatever the next state, and the
-    learned ones of others."""
-    if task.partial_reward is None:
-        return learned
-    known = task.units.to_unit_scale(task.partial_reward)
-    least, most = (task.by_pair(known, extreme) for extreme in (np.minimum, np.maximum))
-    return np.where(least == most, least, learned)
 
 
 def mean_rewards(task: Task, sums: RewardSums) -> Array:
@@ -169,5 +158,4 @@ def posterior_reward(task: Task, sums: RewardSums | None, rng: np.random.Generat
     if sums is None:
         return task.reward_rows
     total, visits = task.by_pair(sums.total), task.by_pair(sums.visits)
-    drawn = rng.beta(1.0 + total, 1.0 + np.maximum(visits - total, 0.0))
-    return pair_known_or(task, drawn)[None]
+    return rng.beta(1.0 + total, 1.0 + np.maximum(visits - total, 0.0))[None]

@@ -30,11 +30,11 @@ from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import FactoredMDP, Task
 from upriver.mdp.names import to_tuples
 from upriver.planning import Plan, check_available
+from upriver.play import greedy
 from upriver.play.checkpoints import Checkpoint, begin, spawn_generators
 from upriver.play.checks import check_table
 from upriver.play.discovery import Declared, Discovery
 from upriver.play.factored import learn_factored
-from upriver.play.greedy import fitted_model, greedy_plan, learner_of
 from upriver.play.policy import Policy
 from upriver.play.units import episode_converter, final_plan
 
@@ -65,15 +65,7 @@ class LearningRun(NamedTuple):
         """The policy of the last episode, to keep, save and use."""
         return Policy.from_plan(self.plan, self.task)
 
-    @property
-    def greedy_policy(self) -> Policy:
-        """The best policy for what was learned, without the optimism of the agent."""
-        return Policy.from_plan(greedy_plan(learner_of(self), self.state), self.task)
-
-    @property
-    def model(self) -> Any:
-        """The transition model that was learned, with `summary()`."""
-        return fitted_model(learner_of(self), self.state)
+    greedy_policy, model = greedy.greedy_policy, greedy.model
 
     def card(self) -> Card:
         recent = self.returns[-100:]

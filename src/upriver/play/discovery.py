@@ -86,31 +86,22 @@ class Discovery:
         """The actions that a state has, where the environment says so."""
         self.least, self.most = np.inf, -np.inf
         """The rewards seen."""
-        self.episodes, self.next_rebuild, self.next_rate = 0, 0, 0
+        self.episodes, self.next_rebuild = 0, 0
         self.rate, self.arrival = 0.0, 1.0
         self.steps = [0, 0]
         """How many steps there were at the last fit, and since."""
         self.present_plan: Any = None
-        self.found_something, self.place, self.rows = False, [], {}
+        self.place, self.rows = [], {}
         for name in declared.states or ():
             self.node(name, seen=False)
 
     def fork(self) -> Discovery:
         """Return a copy that can go on by itself."""
         other = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, list | dict | set | np.ndarray):
+                setattr(other, name, copy(value))
         other.memory = {key: list(seen) for key, seen in self.memory.items()}
-        for name in (
-            "nodes",
-            "numbers",
-            "masks",
-            "unseen",
-            "sums",
-            "surprises",
-            "steps",
-            "tries",
-            "latest",
-        ):
-            setattr(other, name, copy(getattr(self, name)))
         model = mnl.Model(*map(copy, self.state.model))
         other.state = self.state._replace(model=model)
         return other
@@ -128,7 +119,6 @@ class Discovery:
         if number is None and ended and self.numbers.get((name, False)) in self.unseen:
             number = self.numbers[name, True] = self.numbers.pop((name, False))
             self.nodes[number] = name, True
-            self.found_something = True
         if number is None:
             if len(self.nodes) >= MAX_STATES:
                 raise ValueError(
@@ -137,7 +127,6 @@ class Discovery:
                 )
             number = self.numbers[name, ended] = len(self.nodes)
             self.nodes.append((name, ended))
-            self.found_something = True
             if not seen:
                 self.unseen.add(number)
         if seen:
@@ -153,7 +142,6 @@ class Discovery:
         if seen is None:
             seen = self.memory[s, a, s2] = [0.0, 0.0, 0.0, float(row is None)]
             if row is None:
-                self.found_something = True
                 self.latest[a] = max(self.latest[a], self.tries[s, a])
         for i, x in enumerate((1.0, reward, reward * reward)):
             seen[i] += x
@@ -219,7 +207,6 @@ class Discovery:
         if spread and self.agent.learns_spread:
             model = model._replace(spread=spread)
         self.state = State(self.episodes + 1, model, self.reward_sums())
-        self.found_something = False
         self.next_rebuild = max(self.episodes + 1, int(GROWTH * self.episodes))
 
     def name_states(self) -> tuple[list[Any], Array]:
@@ -263,8 +250,7 @@ class Discovery:
         found = set(self.memory)
         for s, (_, ended) in enumerate(self.nodes):
             for a in [] if ended else self.actions_of(s):
-                if self.tries.get((s, a), 0) <= PATIENCE + PATIENCE * self.latest[a]:
-                    found.add((s, a, -1))
+                found.add((s, a, -1))
                 for change in common[a] if vectors[s] is not None else ():
                     if len(change) == len(vectors[s]):
                         s2 = at.get(tuple(x + y for x, y in zip(vectors[s], change, strict=True)))
@@ -309,10 +295,11 @@ class Discovery:
         """Fit the model to all that was seen; make the task again where it is out of date."""
         self.episodes += 1
         k, steps = self.episodes, sum(self.steps)
-        if not self.found_something and self.steps[1] < REFIT * steps:
+        is_out_of_date = self.is_out_of_date()
+        if not is_out_of_date and self.steps[1] < REFIT * steps:
             return
         self.steps, self.present_plan = [steps, 0], None
-        if self.is_out_of_date():
+        if is_out_of_date:
             self.rebuild(self.state.model.spread)
         agent = self.agent
         weights = agent.choose_weights(self.state.model.spread)
@@ -320,9 +307,8 @@ class Discovery:
         model = agent.adapt_spread(model, k, k + 1)
         self.drop_exhausted(model.prob[0])
         self.state = State(k + 1, model, self.reward_sums())
-        if k >= self.next_rate:
+        if is_out_of_date:
             self.value_new()
-            self.next_rate = max(k + 1, int(GROWTH * k))
 
     def drop_exhausted(self, prob: Array) -> None:
         """Take the probability of NEW from pairs that were visited often enough; in place."""

@@ -13,6 +13,7 @@ from upriver.features import pooled, unpooled
 from upriver.mnl.fit import fit_mnl
 from upriver.mnl.fitted import FittedMNL
 from upriver.planning import Plan, backward_induction, clip_nothing
+from upriver.play.policy import Policy
 
 NEW = "new"
 """The name of the state that stands for all that was not seen yet, the last of its task."""
@@ -72,3 +73,17 @@ def learner_of(run: Any) -> Any:
     if not isinstance(fingerprint, tuple):
         raise ValueError("the agent of this run is unknown; its checkpoint was read from a file")
     return fingerprint[0]
+
+
+def find_greedy_policy(run: Any) -> Policy:
+    """The best policy for what was learned, without the optimism of the agent."""
+    return Policy.from_plan(greedy_plan(learner_of(run), run.state), run.task)
+
+
+def find_model(run: Any) -> FittedMNL:
+    """The transition model that was learned, with `summary()`."""
+    return fitted_model(learner_of(run), run.state)
+
+
+greedy_policy, model = property(find_greedy_policy), property(find_model)
+"""Properties of runs."""

@@ -10,8 +10,8 @@ from upriver.checks import Array
 from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import Task
 from upriver.planning import Plan
+from upriver.play import greedy
 from upriver.play.checkpoints import Checkpoint
-from upriver.play.greedy import fitted_model, greedy_plan, learner_of
 from upriver.play.policy import Policy
 
 
@@ -53,15 +53,7 @@ class Run(NamedTuple):
         """The policy of the last episode, to keep, save and use."""
         return Policy.from_plan(self.plan, self.task)
 
-    @property
-    def greedy_policy(self) -> Policy:
-        """The best policy for what was learned, without the optimism of the agent."""
-        return Policy.from_plan(greedy_plan(learner_of(self), self.state), self.task)
-
-    @property
-    def model(self) -> Any:
-        """The transition model that was learned, with `summary()`."""
-        return fitted_model(learner_of(self), self.state)
+    greedy_policy, model = greedy.greedy_policy, greedy.model
 
     def card(self) -> Card:
         discount = None if self.task is None else self.task.discount
