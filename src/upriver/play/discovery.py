@@ -344,7 +344,7 @@ class Discovery:
         extra[0, np.repeat(untried, task.sizes)] = 1.0
         extra[0, is_new] = self.arrival
         extra[0, task.indptr[-1 - task.n_actions] :] = self.rate
-        reward, start = np.zeros((1, len(task.sizes))), agent.model_features.product_start
+        reward, start = np.zeros((1, len(task.sizes))), agent.model_features.layout.product_start
         return tilted(task, state.model, reward, start, draw_tie_seed(rng), extra)
 
     def value_new(self) -> None:
