@@ -31,7 +31,7 @@ def test_unknown_rewards_are_learned(name):
     run = up.simulate(mdp, agent, 400, seed=0)
     sums = run.state.rewards
     assert sums.visits.sum() == 1600 and (sums.visits > 0).all()
-    np.testing.assert_allclose(sums.total / sums.visits, mdp.reward.ravel())
+    np.testing.assert_allclose(sums.total / sums.visits, np.repeat(mdp.reward.ravel(), 2))
     assert run.regret[-100:].mean() < 0.05 * run.optimal_values[0] < run.regret[0]
 
 
