@@ -240,9 +240,11 @@ def test_unknown_rewards_get_the_errors_of_a_pair():
     scatter = {a: len(x) * np.var(x) for a, x in paid.items()}
     pooled = (0.25 + sum(scatter.values())) / (1 + 5 + 2)
     q = agent.plan(state, rng).q(0)[0]
+    arrival = (pooled + sum(scatter.values())) / (1 + 5 + 2)  # all lead to the one state
     for a, x in paid.items():
-        variance = (pooled + scatter[a]) / (1 + len(x) - 1)
-        assert q[a] == pytest.approx(np.mean(x) + 0.7 * np.sqrt(variance / len(x)))
+        variance = (4 * arrival + scatter[a]) / (4 + len(x) - 1)
+        errors = max(0.7, np.sqrt(2 * np.log(9 / len(x))))
+        assert q[a] == pytest.approx(np.mean(x) + errors * np.sqrt(variance / len(x)))
     run = up.simulate(mdp, agent, 40, seed=0)
     assert run.values[-10:].mean() > 0.7 and 0.25 in run.values
 
