@@ -630,6 +630,7 @@ def estimate_covariance(
             sums = np.vstack([sums, np.zeros((len(number) - len(sums), k))])
             sums[at, m:] += model.log.cluster_scores(model.theta)
         elif kind == "classical" and model.fitted.errors == "cluster":
+            assert model.log is not None  # errors by cluster come from a log
             sums_of_moves = model.log.cluster_scores(model.theta)
             n = len(sums_of_moves)
             middle[m:, m:] += sums_of_moves.T @ sums_of_moves * (n / (n - 1.0))

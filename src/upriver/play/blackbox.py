@@ -34,7 +34,7 @@ from upriver.play import greedy
 from upriver.play.checkpoints import Checkpoint, begin, spawn_generators
 from upriver.play.checks import check_table
 from upriver.play.discovery import Declared, Discovery
-from upriver.play.factored import learn_factored
+from upriver.play.factored import FactoredRun, learn_factored
 from upriver.play.policy import Policy
 from upriver.play.units import episode_converter, final_plan
 
@@ -104,7 +104,7 @@ def learn(
     reward: Callable[..., Any] | None = None, features: Callable[[Task], Any] | None = None,
     states: Sequence[Any] | None = None, reward_range: tuple[float, float] | None = None,
     callback: Callable[[int, float], Any] | None = None, max_seconds: float | None = None,
-) -> LearningRun:  # fmt: skip
+) -> LearningRun | FactoredRun:  # fmt: skip
     """Learn a policy through `reset` and `step` alone; nothing else has to be declared.
 
     Without an agent the states, where actions may lead, the rewards and the features are found
