@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pandas.util import hash_pandas_object
 
 from upriver.checks import Array, check_function
 from upriver.display import add_repr
@@ -239,7 +238,8 @@ def find_distinct(columns: Sequence[Array]) -> tuple[Any, Array]:
     whole = [pd.factorize(x)[0] if x.dtype == object else x for x in columns]
     for some in (whole[-1:], whole):  # one column may tell rows apart
         table = pd.DataFrame(dict(enumerate(some)))
-        mixed = np.sort(hash_pandas_object(table, index=False).to_numpy())
+        hashed: Any = pd.util.hash_pandas_object(table, index=False)  # pyright: ignore
+        mixed = np.sort(hashed.to_numpy())
         if (mixed[1:] != mixed[:-1]).all():
             return slice(None), np.arange(len(mixed))
     at = table.groupby(list(table), sort=False).ngroup().to_numpy()
