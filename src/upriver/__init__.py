@@ -6,7 +6,7 @@ The public names, each loaded when it is first used; `__init__.pyi` tells type c
 from importlib import import_module
 from typing import Any
 
-__version__ = "1.0.0"
+__version__ = "1.1.0.dev0"
 
 HOMES = {
     "mdp": ("FactoredMDP", "FiniteMDP", "Task"),

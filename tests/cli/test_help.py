@@ -30,9 +30,9 @@ def test_the_first_page_says_what_each_command_does(capsys):
 def test_one_screen_with_an_example_that_parses(name, capsys):
     text = help_of(capsys, name)
     assert len(text.splitlines()) <= 40, "more than one screen"
-    example = re.search(rf"Example: upriver ({name}.*)", text)
+    example = re.search(rf"Example: upriver ({name}.*?)\n *\n", text, re.DOTALL)
     assert example, "no example"
-    words = shlex.split(example[1].partition(",")[0])
+    words = shlex.split(re.split(r",\s", example[1])[0])
     make_app(None).parse_args(words, exit_on_error=False, print_error=False)
 
 

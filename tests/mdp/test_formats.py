@@ -271,7 +271,7 @@ def test_every_fitted_model_is_an_mdp():
     assert fitted.to_mdp(reward=np.ones((4, 2)), horizon=3).horizon == 3
     assert np.allclose(up.solve(fitted.to_mdp(reward=np.ones((4, 2)), horizon=3)).v[0], 3.0)
     with pytest.raises(ValueError, match="start 9 is unknown"):
-        fitted.at(start=9).to_mdp()
+        fitted.to_mdp(start=9)
     hidden = up.Features(task.with_unknown_reward(), phi.matrix, phi.names)
     with pytest.raises(ValueError, match="no known reward"):
         up.fit_mnl(hidden, counts, 1.0).to_mdp()

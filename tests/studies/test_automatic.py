@@ -27,7 +27,7 @@ def make_cells(found):
     """Cells where hand-made features lose 3, one-hot ones 8 and automatic ones what is given."""
     lost = {MADE: dict.fromkeys(found, 3.0), FOUND: found, ONE_HOT: dict.fromkeys(found, 8.0)}
     return {
-        (env, kind): Cell(*[""] * 6, 1, 1, *np.zeros(3), x, *np.zeros(8))
+        (env, kind): Cell(*[""] * 6, 1, 1, *np.zeros(3), x, *np.zeros(5))
         for kind, each in lost.items() for env, x in each.items()
     }  # fmt: skip
 

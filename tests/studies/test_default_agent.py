@@ -17,7 +17,7 @@ UNTUNED = {"shared": 1.0, "pooled": 1.5, "one-hot": 3.0}
 
 def cell(env, agent, lost, stuck=0.0):
     rest = "", "", "", "", 100, 100, 1.0, 1.0, 1.0
-    return Cell(env, agent, *rest, lost, lost, lost, 0.0, 0.0, 0.0, stuck, stuck, stuck)
+    return Cell(env, agent, *rest, lost, lost, lost, stuck, stuck, stuck)
 
 
 def made_cells(**changes):

@@ -117,7 +117,7 @@ def test_a_point_ties_with_the_best_by_the_paired_difference(rng):
             SimpleNamespace(env="e", agent="a", numbers={"radius": radius}, runs=runs)
         )
         totals = 10.0 + luck + shift
-        stored = SimpleNamespace(seeds=np.arange(30), totals=lambda _, x=totals: x)
+        stored = SimpleNamespace(unit="episode", seeds=np.arange(30), totals=lambda _, x=totals: x)
         stored.select_seeds = lambda _, stored=stored: stored
         samples["e", "a", str(radius)] = stored
     points, _ = choose(candidates, samples, 30, shared=False)

@@ -23,6 +23,7 @@ from upriver.mnl.fitted import FittedMNL
 from upriver.planning.rollouts import RolloutPolicy
 
 
+@add_repr
 class FactoredState(NamedTuple):
     """What a learner of a factored problem knows."""
 

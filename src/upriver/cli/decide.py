@@ -20,8 +20,7 @@ def decide(
 ) -> int:  # fmt: skip
     """Fit a log, plan with the model, and write a page about the plan.
 
-    The page has what to do, what it gains over what was done, for whom, where data are missing, and
-    whether the model fits.
+    The page says what to do, what it gains, for whom, and whether the model fits.
 
     **Example:** `upriver decide clinic.csv --formula next_state:action --reward well=1,ill=0.5
     --horizon 12 --individual patient`
@@ -29,25 +28,24 @@ def decide(
     Parameters
     ----------
     log
-        A .csv or .parquet file or a folder of Parquet files, one row for each transition.
+        A .csv or .parquet file, or a folder.
     formula
-        The transition model. Formulas are executed; use only formulas you trust.
+        The transition model. Use only formulas you trust: they run.
     reward
-        What to maximise: states and columns of the log with their weights, as well=1,cost=-1; a
-        column; or a model of a column, as "benefit ~ state + action".
+        States and columns with weights, as well=1,cost=-1; a column; or a model
+        of a column, as "benefit ~ state + action".
     horizon
         Steps of an episode.
     discount
         Of the next step; 1 without a horizon: average.
     individual
-        The column of the individual: numbers are means over individuals, from their first rows. It
-        is needed for checks. Else each cluster or row is one.
+        The column of the individual, over whom values are means; else each cluster or row is one.
     step
-        The column of the step of a row; else rows are in order.
+        The column of the step; else rows are in order.
     start
-        The first state, or as ward=0.6,icu=0.4; else where individuals start.
+        A state, or ward=0.6,icu=0.4.
     at
-        Covariates, as age=60,sex=f; else each individual has its own.
+        Covariates that are fixed, as age=60,sex=f.
     by
         A covariate; the gain is shown for each value.
     states
@@ -55,7 +53,7 @@ def decide(
     successors
         state or all: which next states were possible.
     columns
-        The columns of the state, the action and the next state.
+        State, action and next state.
     cluster
         The column of clusters, for clustered errors.
     weights
@@ -69,7 +67,7 @@ def decide(
     missing
         drop or refuse rows with gaps.
     plan
-        cautious or greedy, or the action to take in every state.
+        cautious, greedy, or an action.
     confidence
         Of the intervals.
     out

@@ -75,7 +75,7 @@ class Behaviour:
         share = in_state @ sparse.diags_array(1.0 / np.maximum(self.visits.sum(axis=1), 1e-300))
         share = sparse.csr_array(share)
         share.data = adjust_means(share.data)
-        weight = weight * np.asarray(share[cluster, state]).ravel()
+        weight = weight * np.asarray(share[cluster.copy(), state]).ravel()
         total: Any = sparse.csr_array((n_clusters, self.coefficients.size))
         for a in range(n_actions):
             residual = weight * ((pair % n_actions == a) - p[of, state, a])

@@ -138,7 +138,8 @@ def bring_up_to_date(
     weights: ErrorWeights | None = None,
 ) -> None:  # fmt: skip
     """Count an episode and compute again the blocks that it touched, or all; in place."""
-    counts, theta, prob, max_norm, products, logdet, lam, scale = model
+    counts, theta, prob, max_norm, products, logdet, lam, spread = model
+    scale = spread if features.triple_scale else 0.0  # a state may hold a spread that is not used
     arrays = counts, theta, prob, max_norm, products
     shared, own, kinds, is_own = weights or ONCE
     layout, factor = features.compiled, NO_FACTOR

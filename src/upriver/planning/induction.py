@@ -37,6 +37,7 @@ class Clip(NamedTuple):
     v_cap: Array
 
 
+@add_repr
 class Backup(NamedTuple):
     """What the action values of a plan are computed from when they are asked for."""
 
