@@ -240,24 +240,8 @@ DATA: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 """What is copied, and what is computed with it."""
 
 
-CLOSURES = ("RewardModel", "Decision")
-
-
-def holds_closures(name: str) -> bool:
-    """Whether it has a field that is a function made within a function, which pickle refuses."""
-    return name.split()[0] in CLOSURES
-
-
-def all_copies() -> list[Any]:
-    refused = pytest.mark.xfail(strict=True, reason="it holds closures, which pickle refuses")
-    return [
-        pytest.param(name, how, marks=refused if how == "pickle" and holds_closures(name) else ())
-        for name in DATA
-        for how in COPIES
-    ]
-
-
-@pytest.mark.parametrize("name, how", all_copies())
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize("name", DATA)
 def test_a_copy_gives_the_same(name: str, how: str) -> None:
     make, use = DATA[name]
     original = make()

@@ -87,14 +87,6 @@ def test_a_part_may_be_handed_out_itself(monkeypatch):
     ]
 
 
-RACY = pytest.mark.xfail(strict=False, reason="work arrays are shared")
-
-
-def mark_racy(names):
-    """Mark the agents that have features: their work arrays hang on the features."""
-    return [pytest.param(x, marks=RACY) if "features" in cases.field_names(x) else x for x in names]
-
-
 def results_in_threads(work, n):
     """Return the results of work(0), ..., work(n - 1) one after the other and in four threads.
 
@@ -128,7 +120,7 @@ def build_case(name, arguments, features, support="known"):
 
 
 @pytest.mark.parametrize("features", ["one-hot", "shared"])
-@pytest.mark.parametrize("name", mark_racy(x for x in CLASSES if x != "UCMNLK"))
+@pytest.mark.parametrize("name", [x for x in CLASSES if x != "UCMNLK"])
 def test_threads_share_an_agent(name, features):
     agent, mdp = build_case(name, {"units": True}, features)
     share(agent, mdp, 200 if name == "UCRLMNL" else 40, n_episodes=4)
@@ -141,13 +133,13 @@ def test_threads_share_pooled_features(name):
 
 
 @pytest.mark.parametrize("discount", [0.9, 1.0])
-@pytest.mark.parametrize("name", mark_racy(cases.INFINITE_HORIZON))
+@pytest.mark.parametrize("name", cases.INFINITE_HORIZON)
 def test_threads_share_an_agent_for_an_infinite_horizon(name, discount):
     agent, mdp = build_case(name, {"discount": discount}, "shared")
     share(agent, mdp, 20, n_steps=30)
 
 
-@pytest.mark.parametrize("name", mark_racy(["UCRLMNLSE", "UCRLMNL", "ORRLMNL", "UCBVI", "UCRLVTR"]))
+@pytest.mark.parametrize("name", ["UCRLMNLSE", "UCRLMNL", "ORRLMNL", "UCBVI", "UCRLVTR"])
 def test_threads_share_features_and_task_between_agents(name):
     """Each thread has an agent of its own for each run."""
     _, mdp = build_case(name, {}, "shared")
@@ -163,7 +155,7 @@ def test_threads_share_features_and_task_between_agents(name):
     assert serial == threads
 
 
-@pytest.mark.parametrize("name", mark_racy(["UCRLMNLSE", "UCRLMNL", "PSRL"]))
+@pytest.mark.parametrize("name", ["UCRLMNLSE", "UCRLMNL", "PSRL"])
 def test_threads_share_an_agent_that_learns_in_a_simulator(name):
     cells = list(range(5))
     task = up.Task.from_successors(
@@ -190,7 +182,6 @@ def test_threads_share_an_agent_that_learns_in_a_simulator(name):
     assert serial == threads
 
 
-@RACY
 @pytest.mark.parametrize("features", ["one-hot", "shared", "pooled 0.7", "pooled"])
 def test_threads_share_the_features_of_fits(features):
     phi = cases.make_features(features, cases.draw_problem(41).task("local"))
@@ -205,7 +196,6 @@ def test_threads_share_the_features_of_fits(features):
     assert serial == threads
 
 
-@RACY
 @pytest.mark.parametrize("features", ["shared", "pooled 0.7"])
 def test_threads_share_the_features_of_a_log(features):
     task, log = cases.logged_problem().task(), cases.transition_log()
@@ -239,7 +229,6 @@ def test_threads_share_an_mdp_that_is_solved(setting):
     assert serial == threads
 
 
-@RACY
 @pytest.mark.parametrize("features", ["shared", "pooled"])
 def test_threads_share_a_fitted_model(features):
     model = cases.log_model(features)

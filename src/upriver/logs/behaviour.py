@@ -71,11 +71,9 @@ class Behaviour:
         """
         n_states, n_actions, k = self.coefficients.shape
         state, p = pair // n_actions, self.probabilities(z).reshape(len(z), n_states, n_actions)
-        in_state = sparse.csr_array((weight, (cluster, state)), (n_clusters, n_states))
-        share = in_state @ sparse.diags_array(1.0 / np.maximum(self.visits.sum(axis=1), 1e-300))
-        share = sparse.csr_array(share)
-        share.data = adjust_means(share.data)
-        weight = weight * np.asarray(share[cluster.copy(), state]).ravel()
+        _, cell = np.unique(cluster * np.int64(n_states) + state, return_inverse=True)
+        share = np.bincount(cell, weight / np.maximum(self.visits.sum(axis=1), 1e-300)[state])
+        weight = weight * adjust_means(share)[cell]
         total: Any = sparse.csr_array((n_clusters, self.coefficients.size))
         for a in range(n_actions):
             residual = weight * ((pair % n_actions == a) - p[of, state, a])

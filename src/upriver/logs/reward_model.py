@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -344,7 +344,7 @@ def estimate_jointly(log: ChoiceLog, beta: Array) -> tuple[Array, ChoiceLog]:
     model = log.transitions
     fitted = replace(
         model.fitted, theta=beta[m:], log_likelihood=-data.evaluate(beta[m:], False)[0],
-        hessian=lambda: data.hessian(beta[m:]), scatter=lambda: data.scatter(beta[m:]),
+        hessian=partial(data.hessian, beta[m:]), scatter=partial(data.scatter, beta[m:]),
     )  # fmt: skip
     return beta, log._replace(problems=problems, transitions=replace(model, fitted=fitted))
 
@@ -392,7 +392,7 @@ class RewardModel(Estimates):
         matrix = self.covariance[:d, :d]
         return FittedRewards(
             self.beta[:d], value, self.null, float(sum(p.counts.sum() for p in log.problems)), 0.0,
-            lambda: np.linalg.inv(matrix), names, errors=self.errors,
+            partial(np.linalg.inv, matrix), names, errors=self.errors,
             n_clusters=len(log.clusters), matrix=matrix,
         )  # fmt: skip
 
