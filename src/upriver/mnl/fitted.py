@@ -310,8 +310,9 @@ class FittedMNL(Estimates):
         return self.features, self.theta, self.counts, self.regularization
 
     def card(self) -> Card:
+        n = float(self.n_observations)
         facts: dict[str, Any] = {
-            "observations": float(self.n_observations), "coefficients": len(self.theta),
+            "observations": int(n) if n.is_integer() else n, "coefficients": len(self.theta),
             "log-likelihood": float(self.log_likelihood), "McFadden's R2": float(self.pseudo_r2),
             "ridge": float(self.regularization), "errors": self.errors,
         }  # fmt: skip
