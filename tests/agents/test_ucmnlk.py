@@ -29,7 +29,7 @@ def test_without_a_radius_it_is_the_optimum(seed):
         plan_model(task, prob, reward, TIE_SEED),
         plan_l1(task, prob, reward, np.zeros(len(task.sizes)), TIE_SEED, 0.9),
         plan_tilted(
-            task, prob, reward, np.zeros(task.square_start[-1]), task.square_start, TIE_SEED
+            task, prob, reward, np.zeros((1, task.square_start[-1])), task.square_start, TIE_SEED
         ),
     ):
         np.testing.assert_allclose(plan.v[0], best, atol=1e-5)

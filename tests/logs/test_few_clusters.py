@@ -63,7 +63,7 @@ class TestWhatOneClusterDetermines:
         model = up.fit_transitions(
             "C(state):C(next_state)", self.frame, cluster="who", reward="cost", horizon=1
         )
-        value = up.policy_value(model, "go", start="b")
+        value = up.policy_value(model.at(start="b"), "go")
         assert value.value == pytest.approx(6.625)
         # the spread of cluster means of other pairs: 5 + w and 6 - w cancel in a, not in c
         assert 0.2 < value.standard_error < 5.0
@@ -74,9 +74,9 @@ class TestWhatOneClusterDetermines:
         model = up.fit_transitions(
             "C(state):C(next_state)", log, cluster="who", reward="cost", horizon=1
         )
-        value = up.policy_value(model, "go", start="b")
+        value = up.policy_value(model.at(start="b"), "go")
         assert value.value == pytest.approx(2.0) and value.standard_error < 1e-12
         alone = log.assign(who=[{"a": 0, "b": 1, "c": 2}[s] for s in log.state])
         model = up.fit_transitions("C(next_state)", alone, cluster="who", reward="cost", horizon=1)
         with pytest.raises(ValueError, match="one cluster for each mean of 'cost'"):
-            up.policy_value(model, "go", start="b")
+            up.policy_value(model.at(start="b"), "go")

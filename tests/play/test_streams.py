@@ -168,7 +168,7 @@ def test_rewards_of_any_size_and_of_the_next_state(pay):
     ):
         assert (up.simulate(mdp, agent, n_steps=500).regret >= -1e-6).all()
     prob, reward, tie_seed = mdp.probability[0], task.reward_rows[0], np.uint64(3)
-    square = np.zeros(int(task.square_start[-1]))
+    square = np.zeros((1, int(task.square_start[-1])))
     for plan in (  # the truth alone
         plan_model(task, prob, reward, tie_seed),
         plan_l1(task, prob, reward, np.zeros(10), tie_seed, 0.95),
