@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import numba
 import numpy as np
 import pytest
 from scipy import stats
@@ -23,6 +24,24 @@ from upriver.planning import (
 from upriver.planning.induction import NO_ENDS
 
 H, S, A = 4, 5, 3
+
+
+def test_the_exponential_of_tilted_plans(rng):
+    @numba.njit
+    def exponentials(x):
+        found = np.empty_like(x)
+        for i in range(x.shape[0]):
+            found[i] = kernels.optimism.exponential(x[i])
+        return found
+
+    ties = np.log(2.0) * (np.arange(-900, 900) + 0.5)  # where 2^k changes to 2^(k + 1)
+    x = np.concatenate([rng.normal(size=10_000), rng.uniform(-700, 700, 10_000), ties, [0.0, -0.0]])
+    x = x[np.abs(x) <= 700.0]
+    np.testing.assert_allclose(exponentials(x), np.exp(x), rtol=1e-14)
+    assert (exponentials(np.zeros(3)) == 1.0).all()
+    np.testing.assert_allclose(
+        exponentials(np.array([np.inf, 1e4, -1e4])), np.exp([700.0, 700.0, -700.0]), rtol=1e-14
+    )
 
 
 def problem(rng, per_step=True):

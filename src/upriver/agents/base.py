@@ -37,7 +37,6 @@ from upriver.checks import (
 from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
-from upriver.mnl.radii import scaled_radius
 from upriver.planning import Clip, Plan, backward_induction, draw_tie_seed, run_backward_pass
 
 Check = Callable[[str, Any], Any]
@@ -108,11 +107,6 @@ def check_rule(name: str, values: Any, *shapes: tuple[int, ...]) -> Array:
     return found
 
 
-def radius_rule(name: str, value: Any) -> Any:
-    """Replace a number c by scaled_radius(c)."""
-    return value if callable(value) else scaled_radius(nonnegative_number(name, value))
-
-
 def optional(check: Check) -> Check:
     """Return a check that also allows None."""
     return lambda name, value: None if value is None else check(name, value)
@@ -122,7 +116,6 @@ CHECKS: dict[str, Check] = {
     "task": lambda name, value: check_instance(name, value, Task),
     "mdp": lambda name, value: check_instance(name, value, FiniteMDP),
     "features": lambda name, value: check_instance(name, value, Features),
-    "radius": radius_rule,
     "regularization": positive_number,
     "kappa": positive_number,
     "step_size": positive_number,

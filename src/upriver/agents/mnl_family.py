@@ -14,7 +14,7 @@ from upriver.checks import Array, new_tuple, nonnegative_number
 from upriver.features import Features, automatic, unpooled
 from upriver.mnl import model as mnl
 from upriver.mnl import online
-from upriver.mnl.radii import Evidence, Radius
+from upriver.mnl.radii import Evidence, Radius, scaled_radius
 from upriver.planning import Plan
 
 
@@ -83,6 +83,11 @@ class MaximumLikelihoodLearner(MNLLearner):
         return steps_until_doubled(model.counts, add, logdet, episode)
 
 
+def radius_rule(name: str, value: Any) -> Any:
+    """Replace a number c by scaled_radius(c)."""
+    return value if callable(value) else scaled_radius(nonnegative_number(name, value))
+
+
 @dataclass(frozen=True)
 class ConfidenceSetLearner(MNLLearner):
     """The base of learners with a confidence set around their estimate."""
@@ -91,6 +96,8 @@ class ConfidenceSetLearner(MNLLearner):
     """beta_k; a number c stands for scaled_radius(c), the practical form, and 0 for no bonus."""
     regularization: float = 1.0
     """lambda."""
+
+    OWN_CHECKS: ClassVar = {"radius": radius_rule}
 
     def beta(self, state: State) -> float:
         """Return beta_k, the radius used to plan from `state`."""

@@ -48,7 +48,7 @@ class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
     GRID: ClassVar = {
         "radius": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1), "regularization": (1e-3, 1e-2, 1e-1, 1.0),
     }  # fmt: skip
-    OWN_CHECKS: ClassVar = {
+    OWN_CHECKS: ClassVar = ConfidenceSetLearner.OWN_CHECKS | {
         "regularization": lambda name, x: x if callable(x) else positive_number(name, x)
     }
 

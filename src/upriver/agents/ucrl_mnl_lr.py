@@ -14,7 +14,7 @@ no ridge.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from math import log
 from typing import ClassVar
 
@@ -64,12 +64,16 @@ class UCRLMNLLR(OptimisticReward, CountLearner, MNLLearner):
         data = prob, self.reward(state), size, self.task.max_successors
         return self.run_pass(kernels.tabular.kl_rule, data, clip_v_remaining, rng)
 
+    @cached_property
+    def class_rows(self) -> Array:
+        return class_rows(self.features)
+
     def sets(self, state: State) -> tuple[Array, Array]:
         """Return p_hat (C, n), the frequencies of each pair's class, and the bound / n (C, S*A)."""
         from scipy.special import gammaln, xlogy
 
         task, counts = self.task, state.model
-        row, n_successors = class_rows(self.features), np.maximum(task.sizes, 1)
+        row, n_successors = self.class_rows, np.maximum(task.sizes, 1)
         n_classes = len(np.unique(row[task.indptr[:-1][task.sizes > 1]]))
         pooled = np.zeros_like(counts)
         for total, observed in zip(pooled, counts, strict=True):
@@ -88,7 +92,6 @@ class UCRLMNLLR(OptimisticReward, CountLearner, MNLLearner):
         return prob, np.where(n > 0, bound / np.maximum(n, 1.0), np.inf)
 
 
-@lru_cache(maxsize=64)
 def class_rows(features: Features) -> Array:
     """Return for each triple (n,) the row that counts for it: of the first pair of its class. Only
     differences within a pair matter, so rows are compared relative to the pair's first row."""

@@ -71,13 +71,13 @@ CACHE_FOLDER = find_cache_folder()
 prepare_cache(CACHE_FOLDER)
 
 
-def njit_cached(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def njit_cached(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel on its first call with arguments of new types, and keep it on disk."""
     is_cached = CACHE_FOLDER is not None
     config: Any = numba.config  # pyright: ignore[reportPrivateImportUsage]
     before, config.CACHE_DIR = config.CACHE_DIR, str(CACHE_FOLDER) if is_cached else ""
     try:  # numba asks for the folder here, and not again when it compiles
-        return numba.njit(cache=is_cached, nogil=True, error_model="numpy", **options)(function)
+        return numba.njit(cache=is_cached, nogil=True, error_model="numpy")(function)
     finally:
         config.CACHE_DIR = before
 

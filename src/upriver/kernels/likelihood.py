@@ -166,9 +166,10 @@ def evaluate_block(layout, work, b, n_visited, counts, theta, c, lam, scale, hes
     loss, first, size = 0.0, layout.blocks[b].first_feature, layout.blocks[b].size
     pairs, columns, slots, values = layout.pairs, layout.columns, layout.slots, layout.values
     outcomes, mean, gradient, visited = work.outcomes, work.mean, work.gradient, work.visited
+    features = layout.features
     reset_matrix(hessian, size, lam)
     for i in range(size):
-        x = theta[c, layout.features[first + i]]
+        x = theta[c, features[first + i]]
         loss += 0.5 * lam * x * x
         gradient[i] = lam * x
     for k in range(n_visited):

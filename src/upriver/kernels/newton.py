@@ -23,9 +23,9 @@ SMALLEST_STEP = 1e-12  # share of a Newton step below which halving it is given 
 @njit_inline
 def move_block(layout, work, b, n_visited, theta, c, scale, size):
     """theta <- the parameters of block b before the step, minus size * step."""
-    first, step, origin = layout.blocks[b].first_feature, work.step, work.origin
-    for i in range(layout.blocks[b].size):
-        theta[c, layout.features[first + i]] = origin[i] - size * step[i]
+    block, features, step, origin = layout.blocks[b], layout.features, work.step, work.origin
+    for i in range(block.size):
+        theta[c, features[block.first_feature + i]] = origin[i] - size * step[i]
     if scale == 0.0:
         return
     pairs, visited, effects = layout.pairs, work.visited, work.effects
@@ -41,18 +41,20 @@ def compute_step(layout, work, b, n_visited, counts, theta, c, lam, scale):
 
     Returns the squared decrement, gradient^T H^-1 gradient; -1 where H is singular.
     """
-    first, m = layout.blocks[b].first_feature, layout.blocks[b].size
+    first, m, features = layout.blocks[b].first_feature, layout.blocks[b].size, layout.features
+    hessian, factor, gradient = work.hessian, work.factor, work.gradient
+    step, origin = work.step, work.origin
     if scale != 0.0:
         compute_effect_slopes(layout, work, n_visited, counts, theta, c, lam, scale)
         eliminate_effects(layout, work, n_visited, counts, theta, c, lam, scale)
     for i in range(m):
-        work.step[i] = work.gradient[i]
-        work.origin[i] = theta[c, layout.features[first + i]]
-    copy_lower(work.hessian, m, work.factor)
-    if not cholesky(work.factor, m, lam):
+        step[i] = gradient[i]
+        origin[i] = theta[c, features[first + i]]
+    copy_lower(hessian, m, factor)
+    if not cholesky(factor, m, lam):
         return -1.0
-    decrement = solve_lower(work.factor, m, work.step)
-    solve_upper(work.factor, m, work.step)
+    decrement = solve_lower(factor, m, step)
+    solve_upper(factor, m, step)
     if scale != 0.0:
         decrement += solve_effects(layout, work, n_visited, counts, theta, c, lam, scale)
         pairs, visited, effects = layout.pairs, work.visited, work.effects
@@ -72,9 +74,9 @@ def newton_block(layout, work, b, n_visited, counts, theta, c, lam, scale, keep_
     that have a count. With `keep_hessian` the Hessian at the result is left in work.hessian.
     Returns False where there is no ridge and the Hessian is singular or no step decreases the loss.
     """
-    total = 0.0
+    total, pairs, visited = 0.0, layout.pairs, work.visited
     for k in range(n_visited):
-        total += count_visits(layout.pairs, work.visited[k], counts, c)
+        total += count_visits(pairs, visited[k], counts, c)
     enough = DECREMENT * min(total, 1.0)  # the decrement scales with the weights of the data
     loss, decrement, size = np.inf, np.inf, 0.0
     for _ in range(ITERATIONS):

@@ -10,10 +10,15 @@ The G of all pairs are kept flat, `products` (1|H, ...), that of a pair from sta
 arguments that all rules share are explained in `kernels.planning`.
 """
 
+from math import factorial
+
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.planning import read_next_values
+
+TAYLOR = tuple(1.0 / factorial(k) for k in range(12, -1, -1))
+"""The coefficients of e^r, the highest power first."""
 
 
 @njit_inline
@@ -47,6 +52,26 @@ def gradient_rule(
 
 
 @njit_inline
+def exponential(x):
+    """Return exp(x), |x| taken to be at most 700, with a relative error below 1e-15.
+
+    LLVM turns a loop over it into vector instructions, which a call of np.exp prevents: 1.1 instead
+    of 4.4 nanoseconds a number, half of the time of a plan. With k the integer next to x / log 2,
+    exp(x) = 2^k e^r, |r| <= log(2) / 2: adding 1.5 * 2^52 rounds to k and leaves k in the low bits,
+    from where it is added to the exponent of e^r, the Taylor polynomial of degree 12.
+    """
+    x = min(max(x, -700.0), 700.0)
+    rounded = x * 1.4426950408889634 + 6755399441055744.0
+    k = rounded - 6755399441055744.0
+    r = (x - k * 0.6931471803691238) - k * 1.9082149292705877e-10  # log 2 in two parts
+    y = 0.0
+    for i in range(13):
+        y = y * r + TAYLOR[i]
+    bits = np.float64(y).view(np.int64) + (np.float64(rounded).view(np.int64) << np.int64(52))
+    return np.int64(bits).view(np.float64)
+
+
+@njit_inline
 def tilt_pairs(first_pair, end_pair, indptr, c, prob, products, starts, base, values, weights):
     """Write the tilted distributions of the pairs [first_pair, end_pair), up to their sums.
 
@@ -62,7 +87,9 @@ def tilt_pairs(first_pair, end_pair, indptr, c, prob, products, starts, base, va
     """
     for pair in range(first_pair, end_pair):
         first, end, at = indptr[pair], indptr[pair + 1], starts[pair]
-        if first == end:
+        if end - first <= 1:  # what is certain is not tilted
+            for i in range(first, end):
+                weights[i - base] = 0.0
             continue
         n, size = end - first, starts[pair + 1] - at
         # Values are relative to the first: equal ones give x = 0, without rounding.
@@ -97,9 +124,7 @@ def tilt_pairs(first_pair, end_pair, indptr, c, prob, products, starts, base, va
         for i in range(first, end):
             weights[i - base] = scale * (weights[i - base] - z)
     for i in range(indptr[first_pair], indptr[end_pair]):
-        logit = min(max(weights[i - base], -700.0), 700.0)
-        # np.exp is half of the time of a plan, and every first successor has logit 0.
-        weights[i - base] = prob[c, i] * (np.exp(logit) if logit != 0.0 else 1.0)
+        weights[i - base] = prob[c, i] * exponential(weights[i - base])
 
 
 @njit_cached

@@ -200,6 +200,11 @@ class Task:
         return reward, kernel_view(self.next_state_reward)
 
     @cached_property
+    def known_ends(self) -> tuple[Array, float]:
+        """The numbers of the states `ends`, and what a step there earns on the unit scale."""
+        return np.flatnonzero(self.ends), float(self.units.to_unit_scale(np.zeros(1))[0])
+
+    @cached_property
     def ends(self) -> Array:
         """(S,) the states where episodes end: no action leaves them, and all known rewards are 0.
 

@@ -8,6 +8,7 @@ here is on the scale of [0, 1], see `Task.units`, unless it says otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -209,10 +210,9 @@ def prepare_pass(
         extra = task.next_state_reward_rows if extra else NO_REWARD
     data = (*backup.data, np.zeros(backup.memory)) if backup.memory else backup.data
     kernel = kernels.planning.compile_backward_pass(backup.rule)
+    ends, end_reward = task.known_ends
     # A pass that clips nothing has no bonus, and may be in the user's units.
-    ends = np.flatnonzero(task.ends) if np.isfinite(backup.clip.v_cap[0]) else NO_ENDS
-    end_reward = float(task.units.to_unit_scale(np.zeros(1))[0])
-    known = ends, end_reward, tie_seed
+    known = ends if backup.clip.v_cap[0] < inf else NO_ENDS, end_reward, tie_seed
     arguments = *task.kernel_rows, extra, *backup.clip, *known, v, policy, q
     return lambda *span: kernel(*arguments, np.array(span), *data)
 
