@@ -17,6 +17,7 @@ import upriver as up
 from tests.building import Wrapper, build_agent
 from tests.reference import random_mdp
 from upriver import FiniteMDP, envs, simulate
+from upriver.agents import FACTORED
 from upriver.agents.base import Episode
 from upriver.agents.table import AGENTS
 from upriver.features import Features
@@ -302,8 +303,8 @@ def test_every_agent_declares_its_grid(name):
         agent.task = None  # frozen
 
 
-def test_the_table_is_the_only_list_of_agents():
-    assert dir(up.agents) == sorted(kind.__name__ for kind in AGENTS.values())
+def test_the_table_is_the_only_list_of_agents_of_a_task():
+    assert dir(up.agents) == sorted([*(kind.__name__ for kind in AGENTS.values()), *FACTORED])
     for name, kind in AGENTS.items():
         assert getattr(up.agents, kind.__name__) is kind is AGENTS[name]
     with pytest.raises(AttributeError, match="has no attribute 'UCRLMNLX'"):
