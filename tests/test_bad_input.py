@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import upriver as up
 from tests.building import from_rows
@@ -71,6 +72,7 @@ CASES = {
     "pooled numbers": (lambda: up.features.pooled(3), "shared is a int; it must be a Features"),  # type: ignore
     "checks of an MDP": (lambda: up.check_policy_value(MDP, None, None), "model is a FiniteMDP"),  # type: ignore
     "checks without a log": (lambda: up.check_policy_value(fitted(), np.zeros((6, 4), int), None), "the model does not know which rows are one individual's"),
+    "names that are a matrix": (lambda: up.Task.from_successors(sparse.eye_array(3).tocsr(), ["a"], lambda s, a: [s], horizon=2), "states is .*; it must be a list"),
     "a row that sums to 0.9": (lambda: up.FiniteMDP.from_arrays(put(P, (1, 0, 0), 0.4), R, 3), r"transition row \(s=1, a=0\) sums to 0.9"),
     "a negative probability": (lambda: up.FiniteMDP.from_arrays(put(P, (0, 0), [-0.5, 1.5]), R, 3), r"transition row \(s=0, a=0\) holds -0.5"),
     "a NaN probability": (lambda: up.FiniteMDP.from_arrays(put(P, (0, 0, 1), np.nan), R, 3), r"transition row \(s=0, a=0\) holds nan"),

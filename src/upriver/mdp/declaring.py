@@ -166,9 +166,9 @@ def explore(
 
 def as_names(name: str, values: Any) -> list[Any]:
     """Return a list of values that can be names of states or actions."""
-    # NumPy's arrays of no dimension say that they are iterable
-    single = isinstance(values, str | bytes) or getattr(values, "shape", None) == ()
-    if single or not isinstance(values, Iterable):
+    # NumPy's arrays of no dimension say that they are iterable, sparse ones that they have a size
+    shape = getattr(values, "shape", (1,))
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable) or len(shape) != 1:
         raise TypeError(f"{name} is {format_value(values)}; it must be a list")
     most = validation.MAX_TRIPLES
     size = len(values) if isinstance(values, Sized) else 0
