@@ -125,7 +125,7 @@ class UCRLVTR(OptimisticReward, Learner):
             raise ValueError(
                 f"plan is not one of this task: its v must be finite, of shape {shape}"
             )
-        if getattr(plan, "in_user_units", False) and not task.units.is_identity:
+        if np.any(getattr(plan, "in_user_units", False)) and not task.units.is_identity:
             raise ValueError("plan is in the user's units; update needs it as the agent made it")
         pairs = add_counts(task, np.empty((1, 0)), episode)  # checked, and not counted
         new = Regression._make(x.copy() for x in state.model)

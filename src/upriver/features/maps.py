@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array, as_float, check_instance, check_kinds, positive_number
+from upriver.checks import (
+    Array,
+    as_float,
+    check_function,
+    check_instance,
+    check_kinds,
+    positive_number,
+)
 from upriver.features.features import Features, triple_columns
 from upriver.mdp import Task
 from upriver.mdp.frames import read_columns, read_file
@@ -104,6 +111,7 @@ def from_function(
     function(s, a, s') returns a vector, of the same length for all triples. States and actions are
     passed by name where the task has names, otherwise by number. `names` has one name per feature.
     """
+    check_function("function", function, "s", "a", "s2")
     states, actions, rows = task.state_names, task.action_names, []
     for s, a, s2 in zip(*task.triples, strict=True):
         triple = f"(s={states[s]!r}, a={actions[a]!r}, s'={states[s2]!r})"

@@ -96,7 +96,7 @@ def begin(
     environment.bit_generator.advance(int(resume.episodes) * draws)  # type: ignore[attr-defined]
     try:
         randomness.bit_generator.state = resume.generator
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise ValueError("resume.generator is not the state of a PCG64 generator") from error
     return Start(resume.state, resume, environment, randomness)
 
