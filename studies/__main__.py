@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         print(compare(folder, given.runs or 30))
         return 0
-    if given.name == "black-boxes":  # its learners are told nothing, or parts
+    if given.name == "black-boxes":  # its learners receive no declarations, or some
         from studies.black_boxes import study as play_all
 
         print(play_all(folder, given.runs or 20, given.jobs))

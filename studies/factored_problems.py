@@ -162,7 +162,7 @@ def switches(
     A switch can be pressed on, with probability `press`, and stays on with probability `hold`, as
     long as all before it are on; otherwise it is off. A step with all switches on earns 1, resting
     (action 0) earns `rest` in other steps. Somebody who believes that switches hold as often as not
-    rests for ever, and learns nothing.
+    rests at every step, and learns nothing.
     """
     kind, reward = switch_functions(float(rest))
     return up.FactoredMDP(

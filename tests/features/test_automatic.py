@@ -244,8 +244,8 @@ def test_numbers_that_say_nothing_are_not(seed):
     assert made.sharing == "none: the variables are unrelated to the transitions"
     assert (made.matrix != features.one_hot(renumbered).matrix).nnz == 0
     place = dict(zip(order, range(12), strict=True))
-    told = automatic(renumbered, place.get)  # declared variables are used as they are
-    assert told.spread == "estimate" and told.n_shared == 6
+    declared = automatic(renumbered, place.get)  # declared variables are used as they are
+    assert declared.spread == "estimate" and declared.n_shared == 6
 
 
 def test_full_support_cannot_tell_so_it_is_pooled():

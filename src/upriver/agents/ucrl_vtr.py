@@ -106,15 +106,8 @@ class UCRLVTR(OptimisticReward, Learner):
     def plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimistic values."""
         features, (_, _, root, theta) = self.mixture, state.model
-        radius = float(self.radius(state.k))
-        data = (
-            self.reward(state),
-            features.layout,
-            features.layout.matrix_start,
-            root,
-            theta,
-            radius,
-        )
+        layout, radius = features.layout, float(self.radius(state.k))
+        data = self.reward(state), layout, layout.matrix_start, root, theta, radius
         return self.run_pass(kernels.linear.value_target_rule, data, clip_q, rng)
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> Regression:
