@@ -3,9 +3,9 @@
 Each environment is a black box with `reset` and `step`, played with nothing declared, with rewards
 declared, and with rewards and successors declared, by `up.learn`; beside UCRL2 and PSRL, which are
 given states and successors, and Q-learning with an optimistic start, which is given nothing. All
-have their default settings. The policy that a user would take away, without exploration, is evaluated exactly
-on the table of the environment. It is good once it is, three times in a row, at most 5% of the
-optimum below it.
+have their default settings. The policy that a user would take away, without exploration, is
+evaluated exactly on the table of the environment. It is good once it is, three times in a row, at
+most 5% of the optimum below it.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ WORLDS = {
 class QLearning:
     """Q-learning with an optimistic start and a step size of 1 / sqrt(visits), as a player.
 
-    It receives one number that `up.learn` does not: Q begins with the largest value of any state, or
-    with 0 where rewards are costs.
+    It receives one number that `up.learn` does not: Q begins with the largest value of any state,
+    or with 0 where rewards are costs.
     """
 
     def __init__(self, mdp: FiniteMDP, seed: int) -> None:
