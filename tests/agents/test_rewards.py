@@ -129,6 +129,20 @@ def test_what_arriving_has_paid_is_expected_of_other_pairs(line):
     assert rewards.triple_upper_bound(line, sums, 0.0)[0, line.rows(1, 0)][1] == 1.0
 
 
+def test_a_greedy_plan_knows_what_arriving_costs(line):
+    """Action 0 of state 2 only slipped: arriving in 3 pays there what it has paid after action 1.
+
+    With the mean of the pair, a bad end that was not seen yet would look as good as what was.
+    """
+    sums = rewards.start(line)
+    for s, a, s2, paid in ((2, 1, 3, 0.0), (2, 0, 1, 1.0), (0, 1, 1, 1.0)):
+        step = Episode(np.array([s, s2]), np.array([a]), np.array([paid]))
+        sums = rewards.observe(line, sums, step)
+    mean = rewards.mean_rewards(line, sums)[0]
+    assert mean[line.rows(2, 0)] == pytest.approx([1.0, 0.0])
+    assert mean[line.rows(1, 0)] == pytest.approx([0.0, 0.0])  # never tried: the least
+
+
 def test_rewards_of_pairs_are_expected_of_their_other_successors(line):
     """Action 0 pays .2 and action 1 pays .7 wherever they lead: no arrival is credited with it."""
     sums, rng = rewards.start(line), np.random.default_rng(0)

@@ -47,6 +47,21 @@ def test_successors_by_hand():
     assert np.isnan(known[task.rows_of(0, "right")][0])
 
 
+def test_an_action_that_led_to_a_named_end_may_lead_there_from_elsewhere():
+    """As in Blackjack, where sticking wins or loses: "won" has no number to add to."""
+    found = line((0, 1, 1, 0.0, False), (1, 1, "won", 1.0, True), (2, 0, 1, 0.0, False))
+    assert names(found, 0, "right") == {1, "won", "new"}
+    assert names(found, 2, "right") == {"won", "new"}
+    assert names(found, 0, "left") == {"new"}
+
+
+def test_an_action_that_ended_an_episode_may_end_it_from_elsewhere():
+    """Right ended the episode in 1, which is also a state where it goes on: "end" takes that."""
+    found = line((1, 1, 1, 1.0, True), (0, 0, 1, 0.0, False))
+    assert names(found, 1, "right") == {"end", "new"}
+    assert names(found, 0, "right") == {"end", "new"}
+
+
 def test_surprises_are_counted_as_long_as_they_are_single():
     found = line((0, 1, 1, 0.0, False), (1, 1, 2, 0.0, False))
     task = found.task

@@ -117,13 +117,17 @@ def known_or(task: Task, learned: Array) -> Array:
 def mean_rewards(task: Task, sums: RewardSums) -> Array:
     """Return the mean of what each triple paid (1, n), without optimism.
 
-    What was not seen has the mean of the rewards of its pair, or the least there is.
+    What a tried pair has not led to yet pays what other triples say, see `predict_rewards`, or the
+    mean of the pair where nobody arrived in s'. A pair that was never tried pays the least.
     """
     total, visits = task.by_pair(sums.total), task.by_pair(sums.visits)
+    arrivals = np.bincount(task.successors, sums.visits, task.n_states)[task.successors]
+    predicted = np.clip(predict_rewards(task, sums, visits), 0.0, 1.0)
     of_pair = np.repeat(total / np.maximum(visits, 1.0), task.sizes)
-    return known_or(
-        task, np.where(sums.visits > 0, sums.total / np.maximum(sums.visits, 1.0), of_pair)
-    )[None]
+    is_told = (arrivals > 0) & np.repeat(visits > 0, task.sizes)
+    unseen = np.where(is_told, predicted, of_pair)
+    mean = sums.total / np.maximum(sums.visits, 1.0)
+    return known_or(task, np.where(sums.visits > 0, mean, unseen))[None]
 
 
 ROUNDS = 4

@@ -238,24 +238,44 @@ class Discovery:
         return found
 
     def list_possible(self) -> set[tuple[int, int, int]]:
-        """Return the triples that may be possible: seen, by a change seen elsewhere, and NEW."""
+        """Return the triples that may be possible: seen, by a change seen elsewhere, and NEW.
+
+        Where s' has no variables to compare with those of s, the change is "to s'".
+        """
         vectors: list[Any] = [self.vector(name) for name, _ in self.nodes]
-        at = {v: i for i, v in enumerate(vectors) if v is not None}
+        ends = [ended for _, ended in self.nodes]
+        going, ending = (
+            {v: i for i, v in enumerate(vectors) if v is not None and ends[i] is ended}
+            for ended in (False, True)
+        )
+        # the one end of observations with which episodes may also go on
+        end = next((i for v, i in ending.items() if v in going), None)
         changes: list[Counter[Any]] = [Counter() for _ in self.actions]
         for s, a, s2 in self.memory:
             v, w = vectors[s], vectors[s2]
-            if v is not None and w is not None and len(v) == len(w):
-                changes[a][tuple(y - x for x, y in zip(v, w, strict=True))] += 1
+            if v is not None:
+                change = s2
+                if w is not None and len(v) == len(w):
+                    change = tuple(y - x for x, y in zip(v, w, strict=True))
+                changes[a][change, ends[s2]] += 1
         common = [[c for c, _ in counter.most_common(MAX_CHANGES)] for counter in changes]
         found = set(self.memory)
-        for s, (_, ended) in enumerate(self.nodes):
-            for a in [] if ended else self.actions_of(s):
+        for s, v in enumerate(vectors):
+            for a in [] if ends[s] else self.actions_of(s):
                 found.add((s, a, -1))
-                for change in common[a] if vectors[s] is not None else ():
-                    if len(change) == len(vectors[s]):
-                        s2 = at.get(tuple(x + y for x, y in zip(vectors[s], change, strict=True)))
-                        if s2 is not None:
-                            found.add((s, a, s2))
+                if v is None:
+                    continue
+                for change, ended in common[a]:
+                    s2 = change
+                    if isinstance(change, tuple):
+                        if len(change) != len(v):
+                            continue
+                        w = tuple(x + y for x, y in zip(v, change, strict=True))
+                        s2 = going.get(w, ending.get(w))
+                        if ended and w in going:  # it may also be the last observation there
+                            s2 = ending.get(w, s2 if end is None else end)
+                    if s2 is not None:
+                        found.add((s, a, s2))
         return found
 
     def vector(self, name: Any) -> tuple[float, ...] | None:
