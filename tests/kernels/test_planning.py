@@ -71,7 +71,7 @@ def run(rule, task, extra, clip, *data, seed=3):
     low, q_cap, v_cap = clip
     kernels.planning.compile_backward_pass(rule)(
         *task.kernel_rows, extra, low, q_cap, v_cap, NO_ENDS, 0.0, np.uint64(seed), v, policy, q,
-        np.array([0, H, 0, S]), *data,
+        np.array([0, H, 0, S]), data,
     )  # fmt: skip
     return policy, v, q
 
@@ -114,10 +114,9 @@ def test_backward_pass_with_bonus_and_clip(rng, per_step, with_extra):
 
 
 @njit_inline
-def hopeful_rule(
-    h, first, end, indptr, successors, next_state_reward, v, q, prob, reward, epsilon
-):  # fmt: skip
+def hopeful_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """The example of CONTRIBUTING: Q_h = r + (1 - epsilon) P V_{h+1} + epsilon max V_{h+1}."""
+    prob, reward, epsilon = data
     c, r = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1)
     for pair in range(first, end):
         expected, best = 0.0, -np.inf
@@ -194,7 +193,7 @@ def test_backward_pass_over_kl_balls(rng):
 
 
 def test_ties_are_broken_uniformly_by_the_shared_choice_of_actions(rng):
-    """`choose_actions`, through the L1 rule: three tied actions at each of 20 states and steps."""
+    """Through the L1 rule: three tied actions at each of 20 states and steps."""
     mdp = up.FiniteMDP.from_arrays(np.full((S, A, S), 1 / S), np.full((S, A), 0.5), H)
     task = mdp.true_task
     data = mdp.probability, task.reward_rows, np.zeros((1, S * A)), task.max_successors

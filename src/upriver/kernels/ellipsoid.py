@@ -373,10 +373,7 @@ def maximize_expectation(p, products, values, beta):
 
 
 @njit_inline
-def exact_rule(
-    h, first, end, indptr, successors, next_state_reward, v, q,
-    prob, products, square_start, reward, beta, max_size, starts,
-):  # fmt: skip
+def exact_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """Eq. (4): Q_h = r + max over the ellipsoid of P_theta V_{h+1}, each (s, a, h) by itself.
 
     prob (1|H, n), reward (1|H, S*A); products (1|H, ...) the flat G of each pair, from square_start
@@ -384,6 +381,7 @@ def exact_rule(
     maximiser at step h + 1, which `starts`, as long as the products, keeps. Actions whose Q differs
     by rounding alone are made equal, so that ties are broken at random.
     """
+    prob, products, square_start, reward, beta, max_size, starts = data
     c, r = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1)
     n_actions, search, p, geometry = (
         q.shape[0] // v.shape[1],

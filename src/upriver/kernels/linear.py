@@ -52,16 +52,14 @@ def factor_matrices(matrices, floor):
 
 
 @njit_inline
-def regression_rule(
-    h, first, end, indptr, successors, next_state_reward, v, q,
-    counts, rewards, factor, noise, phi, max_size,
-):  # fmt: skip
+def regression_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """LSVI: w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), Q_h = phi^T w_h + noise_h.
 
     The sum runs over the visits at step h: counts (H, n) are those of each triple, rewards
     (1|H, S*A) the sums of the rewards received. factor (H, d, d) of Lambda_h, noise (H, S*A),
     phi (S*A, d); max_size is the largest number of successors of a pair.
     """
+    counts, rewards, factor, noise, phi, max_size = data
     r, d = min(h, rewards.shape[0] - 1), phi.shape[1]
     w, values = np.zeros(d), np.empty(max_size)
     for pair in range(q.shape[0]):
@@ -150,14 +148,12 @@ def update_value_regression(
 
 
 @njit_inline
-def value_target_rule(
-    h, first, end, indptr, successors, next_state_reward, v, q,
-    reward, layout, matrix_start, root, theta, beta,
-):  # fmt: skip
+def value_target_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """UCRL-VTR: Q_h = r + X^T theta + beta ||X||_{M^-1}, X = X_{V_{h+1}}(s, a).
 
     reward (1|H, S*A); matrix_start, root and theta are those of `update_value_regression`.
     """
+    reward, layout, matrix_start, root, theta, beta = data
     pairs, blocks, features = layout.pairs, layout.blocks, layout.features
     r, x = min(h, reward.shape[0] - 1), np.empty(layout.max_block_size)
     for pair in range(first, end):

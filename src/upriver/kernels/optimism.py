@@ -22,15 +22,13 @@ TAYLOR = tuple(1.0 / factorial(k) for k in range(12, -1, -1))
 
 
 @njit_inline
-def gradient_rule(
-    h, first, end, indptr, successors, next_state_reward, v, q,
-    prob, max_norm, products, starts, reward, beta, remainder, max_size,
-):  # fmt: skip
+def gradient_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """Q_h = r + P V + beta ||grad P V||_{A^-1} + remainder_h (beta m)^2.
 
     prob (1|H, n), max_norm (1|H, S*A) m, reward (1|H, S*A), remainder (H,); max_size is the largest
     number of successors of a pair. A negative beta and remainder give a pessimistic plan.
     """
+    prob, max_norm, products, starts, reward, beta, remainder, max_size = data
     c, r, x = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), np.empty(max_size)
     for pair in range(first, end):
         start, stop = np.int64(indptr[pair]), np.int64(indptr[pair + 1])
@@ -144,13 +142,12 @@ def choose_tilted(indptr, prob, products, starts, values, chosen):
 
 
 @njit_inline
-def tilted_rule(
-    h, first, end, indptr, successors, next_state_reward, v, q, prob, products, starts, reward
-):
+def tilted_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """Q_h = r + sum_u q_u V_u with the tilted distribution q of each pair, see `tilt_pairs`.
 
-    prob (1|H, n), reward (1|H, S*A).
+    data: prob (1|H, n), products, starts and reward (1|H, S*A).
     """
+    prob, products, starts, reward = data
     c, r, base = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), indptr[first]
     values, weights = np.empty(indptr[end] - base), np.empty(indptr[end] - base)
     read_next_values(h, base, indptr[end], successors, next_state_reward, v, values)

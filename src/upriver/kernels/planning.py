@@ -20,12 +20,13 @@ distributions in `kernels.tabular`, regressions in `kernels.linear`. A rule has 
     indptr (S*A + 1,), successors (n,), next_state_reward (1|H, n), or (1, 0) where there is none
     v (H + 1, S)       of which the row h + 1 is known
     q (S*A,)           which it writes to
-    *data              its own arrays and numbers, in an order of its own
+    data               its own arrays and numbers, a tuple, which it unpacks first
 
-A rule works on many pairs at a time because numba counts references to every array that a function
-is called with, 8 nanoseconds each. Here `indptr` and `successors` are unsigned, `Task.kernel_rows`:
-numba tests signed numbers that it indexes with for being negative, which takes a third of a pass.
-A difference of unsigned numbers wraps around, so sizes are computed as np.int64.
+A rule works on all pairs of a step because numba counts references to every array of a call, 8
+nanoseconds each; those of one tuple it does not count again at each step. Here `indptr` and
+`successors` are unsigned, `Task.kernel_rows`: numba tests signed numbers that it indexes with for
+being negative, which takes a third of a pass. A difference of unsigned numbers wraps around, so
+sizes are computed as np.int64.
 """
 
 from functools import cache
@@ -64,38 +65,6 @@ def argmax_random_ties(q, start, n_actions, seed):
     return arg
 
 
-@njit_inline
-def clip_pairs(first, end, indptr, low, cap, q):
-    """Clip Q of the pairs from `first` to `end` to [low, cap]; it is -inf where a pair is none."""
-    for pair in range(first, end):
-        exists = indptr[pair] < indptr[pair + 1]
-        q[pair] = min(max(q[pair], low), cap) if exists else -np.inf
-
-
-@njit_inline
-def choose_actions(h, first, end, cap, tie_seed, v, policy, q):
-    """Write the best action of the states from `first` to `end` and its value, at most `cap`.
-
-    The largest value is found without branches, because which action it is cannot be predicted.
-    Every state and step has a seed of its own, whatever part of them a thread computes.
-    """
-    n_states = policy.shape[1]
-    n_actions = q.shape[0] // n_states
-    for s in range(first, end):
-        start = s * n_actions
-        best, arg, tied = q[start], 0, False
-        for a in range(1, n_actions):
-            x = q[start + a]
-            tied = (x == best) | (tied & (x < best))
-            arg = a if x > best else arg
-            best = x if x > best else best
-        if tied:
-            seed = tie_seed ^ np.uint64(h * n_states + s)
-            arg = argmax_random_ties(q, start, n_actions, seed)
-        policy[h, s] = arg
-        v[h, s] = min(best, cap)
-
-
 @cache
 def compile_backward_pass(rule):
     """Return the backward pass of a rule, a function of this module's signature for rules.
@@ -109,20 +78,36 @@ def compile_backward_pass(rule):
 
     def backward_pass(
         indptr, successors, next_state_reward, low, q_cap, v_cap, ends, end_reward, tie_seed,
-        v, policy, q, span, *data,
+        v, policy, q, span, data,
     ):  # fmt: skip
-        n_actions = q.shape[0] // policy.shape[1]
+        n_states = policy.shape[1]
+        n_actions = q.shape[0] // n_states
         first, end = span[2] * n_actions, span[3] * n_actions
         is_partial = False
         for pair in range(first, end):
             is_partial |= indptr[pair] == indptr[pair + 1]
         for h in range(span[1] - 1, span[0] - 1, -1):
-            rule(h, first, end, indptr, successors, next_state_reward, v, q, *data)
+            rule(h, first, end, indptr, successors, next_state_reward, v, q, data)
             cap = q_cap[min(h, q_cap.shape[0] - 1)]
             if is_partial or low > -np.inf or cap < np.inf:
-                clip_pairs(first, end, indptr, low, cap, q)
+                for pair in range(first, end):
+                    exists = indptr[pair] < indptr[pair + 1]
+                    q[pair] = min(max(q[pair], low), cap) if exists else -np.inf
             cap = v_cap[min(h, v_cap.shape[0] - 1)]
-            choose_actions(h, span[2], span[3], cap, tie_seed, v, policy, q)
+            for s in range(span[2], span[3]):
+                # Without branches, because which action is the best cannot be predicted.
+                start = s * n_actions
+                best, arg, tied = q[start], 0, False
+                for a in range(1, n_actions):
+                    x = q[start + a]
+                    tied = (x == best) | (tied & (x < best))
+                    arg = a if x > best else arg
+                    best = x if x > best else best
+                if tied:  # every state and step has a seed of its own, whatever a thread computes
+                    seed = tie_seed ^ np.uint64(h * n_states + s)
+                    arg = argmax_random_ties(q, start, n_actions, seed)
+                policy[h, s] = arg
+                v[h, s] = min(best, cap)
             for k in range(ends.shape[0]):  # what follows an end is known, whatever Q says
                 if span[2] <= ends[k] < span[3]:
                     v[h, ends[k]] = end_reward + v[h + 1, ends[k]]
@@ -134,24 +119,22 @@ def compile_backward_pass(rule):
 
 
 @njit_inline
-def bonus_rule(
-    h, first, end, indptr, successors, next_state_reward, v, q, prob, reward, bonus, scale
-):
+def bonus_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """Q_h = r + P V_{h+1} + scale_h bonus; eq. (6) is one of these.
 
-    prob (1|H, n) need not sum to one; reward and bonus (1|H, S*A); scale (1|H,).
+    data: prob (1|H, n), which need not sum to one; reward and bonus (1|H, S*A); scale (1|H,).
     """
+    prob, reward, bonus, scale = data
     c, r, b = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), min(h, bonus.shape[0] - 1)
     has_extra, e = next_state_reward.shape[1] > 0, min(h, next_state_reward.shape[0] - 1)
     weight = scale[min(h, scale.shape[0] - 1)]
     for pair in range(first, end):
         expected = 0.0
-        if has_extra:
-            for i in range(indptr[pair], indptr[pair + 1]):
-                expected += prob[c, i] * (v[h + 1, successors[i]] + next_state_reward[e, i])
-        else:
-            for i in range(indptr[pair], indptr[pair + 1]):
-                expected += prob[c, i] * v[h + 1, successors[i]]
+        for i in range(indptr[pair], indptr[pair + 1]):
+            value = v[h + 1, successors[i]]
+            if has_extra:
+                value += next_state_reward[e, i]
+            expected += prob[c, i] * value
         q[pair] = reward[r, pair] + expected
         if weight != 0.0:  # a bonus that has no weight may be infinite
             q[pair] += weight * bonus[b, pair]

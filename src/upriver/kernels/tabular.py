@@ -30,10 +30,7 @@ def steps_until_doubled(pairs, visits):
 
 
 @njit_inline
-def count_rule(
-    h, first, end, indptr, successors, next_state_reward, v, q,
-    prob, reward, visits, hoeffding, variance, linear, next_doubt, next_value_range, optimistic,
-):  # fmt: skip
+def count_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """Q_h = r + P V + hoeffding_h / sqrt(N) + sqrt(variance Var_P V / N) + linear_h / N
     + sqrt(P D / N).
 
@@ -43,6 +40,9 @@ def count_rule(
     `optimistic`, the largest next value stands for P V, and the bonus is that of one visit with the
     largest variance, range^2 / 4; otherwise N = 0 has no bonus.
     """
+    prob, reward, visits, hoeffding, variance, linear, next_doubt, next_value_range, optimistic = (
+        data
+    )
     c, r, d = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), min(h, len(next_doubt) - 1)
     has_extra, e = next_state_reward.shape[1] > 0, min(h, next_state_reward.shape[0] - 1)
     for pair in range(first, end):
@@ -111,14 +111,13 @@ def choose_in_l1_balls(indptr, prob, radius, values, chosen):
 
 
 @njit_inline
-def l1_rule(
-    h, first, end, indptr, successors, next_state_reward, v, q, prob, reward, radius, max_size
-):
+def l1_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """Q_h = r + max of p V_{h+1} over distributions p with ||p - prob||_1 <= radius.
 
     prob (1|H, n) sums to one in each pair; reward and radius (1|H, S*A); max_size is the largest
     number of successors of a pair.
     """
+    prob, reward, radius, max_size = data
     c, r, k = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), min(h, radius.shape[0] - 1)
     values, chosen = np.empty(max_size), np.empty(max_size)
     for pair in range(first, end):
@@ -197,13 +196,12 @@ def maximize_in_kl_ball(values, p, n, radius):
 
 
 @njit_inline
-def kl_rule(
-    h, first, end, indptr, successors, next_state_reward, v, q, prob, reward, radius, max_size
-):
+def kl_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """Q_h = r + max of p V_{h+1} over distributions p with KL(prob || p) <= radius.
 
-    The arguments are those of `l1_rule`.
+    data are those of `l1_rule`.
     """
+    prob, reward, radius, max_size = data
     c, r, k = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), min(h, radius.shape[0] - 1)
     values, p = np.empty(max_size), np.empty(max_size)
     for pair in range(first, end):

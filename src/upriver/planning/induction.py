@@ -45,7 +45,7 @@ class Backup(NamedTuple):
     task: Task
     rule: Rule
     data: tuple[Any, ...]
-    """The arguments of the rule."""
+    """The rule's own arrays and numbers."""
     memory: int
     clip: Clip
     next_state_reward: bool | Array
@@ -214,7 +214,7 @@ def prepare_pass(
     # A pass that clips nothing has no bonus, and may be in the user's units.
     known = ends if backup.clip.v_cap[0] < inf else NO_ENDS, end_reward, tie_seed
     arguments = *task.kernel_rows, extra, *backup.clip, *known, v, policy, q
-    return lambda *span: kernel(*arguments, np.array(span), *data)
+    return lambda *span: kernel(*arguments, np.array(span), data)
 
 
 NO_REWARD = np.empty((1, 0))
@@ -227,12 +227,12 @@ def run_backward_pass(
 ) -> Plan:  # fmt: skip
     """Return the plan of the backward pass of a local rule; large problems use all cores.
 
-    data are the rule's own arguments, see `kernels.planning`. The reward of next states is added to
-    V_{h+1} unless `next_state_reward` is False, because `data` contain it, or an array (1 | H, n)
-    that takes its place; `terminal` (S,) takes the place of the task's terminal values. A rule that
-    keeps numbers from one step to the next gets so many zeros, `memory`, as its last argument;
-    those of a pair must be its own, or results would depend on the number of threads. q(h) of the
-    plan runs the rule over that step alone, with a new memory.
+    data are the rule's own arrays and numbers, see `kernels.planning`. The reward of next states is
+    added to V_{h+1} unless `next_state_reward` is False, because `data` contain it, or an array
+    (1 | H, n) that takes its place; `terminal` (S,) takes the place of the task's terminal values.
+    A rule that keeps numbers from one step to the next gets so many zeros, `memory`, at the end of
+    its data; those of a pair must be its own, or results would depend on the number of threads.
+    q(h) of the plan runs the rule over that step alone, with a new memory.
     """
     policy, v, q = empty_plan(task)
     if terminal is not None:
