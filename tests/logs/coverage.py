@@ -1,5 +1,5 @@
 """How often a 95% interval holds the truth, over simulated logs. `python -m tests.logs.coverage`
-prints the table of docs/howto/decide.md; with `--one-hot` that of one-hot features."""
+prints the table of docs/explanation/intervals.md; with `--one-hot` that of one-hot features."""
 
 import sys
 from typing import Any, NamedTuple

@@ -1,8 +1,8 @@
 """How often 95% intervals of outcomes hold the truth, over simulated logs of a clinic.
 
-`python -m tests.logs.outcomes` prints the table of docs/howto/decide.md. The columns of the log are
-`cost`, whose noise is ten times the range of its means, `loss`, which depends on the next state,
-and `years`, whose noise goes with that of the cost.
+`python -m tests.logs.outcomes` prints the table of docs/explanation/intervals.md. The columns of
+the log are `cost`, whose noise is ten times the range of its means, `loss`, which depends on the
+next state, and `years`, whose noise goes with that of the cost.
 """
 
 import sys

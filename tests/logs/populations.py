@@ -1,6 +1,6 @@
 """How often 95% intervals for a population hold the truth, over simulated logs.
 
-`python -m tests.logs.populations` prints the table of docs/howto/decide.md. In these logs two
+`python -m tests.logs.populations` prints what docs/explanation/intervals.md says. In these logs two
 groups start in different shares of the states, are treated by different habits, and are followed
 for unequal times. The truth of a log is the mean over its own individuals, by a loop over them.
 """
