@@ -7,6 +7,7 @@ import upriver as up
 from upriver.planning import start_value
 from upriver.play.blackbox import EnvironmentFailure
 from upriver.play.discovery import Declared, Discovery
+from upriver.play.greedy import greedy_plan
 
 
 def names(found, s, a):
@@ -161,6 +162,31 @@ def test_states_without_variables_and_named_actions():
     run = up.learn(Line(), n_episodes=60, horizon=12, actions=["back", "on"], seed=3)
     assert run.returns[-20:].mean() > 0.85
     assert run.greedy_policy.act("a") == "on"
+
+
+@pytest.mark.parametrize("cost", [0.0, -1.0])
+def test_what_was_never_tried_is_not_greedy(cost):
+    """Of "b" one knows that going costs 1 + cost; anything else might end all costs, or pay."""
+    found = Discovery(["go", "x", "y"], 8, None, Declared())
+    found.node("a")
+    found.rebuild()
+    for s, s2, reward in (("a", "b", cost), ("b", "a", cost + 0.5)):
+        found.see(found.node(s), 0, found.node(s2), reward)
+    found.episodes = 1
+    found.learn()
+    policy = greedy_plan(found.agent, found.state).policy
+    assert (policy[:, found.task.state_names.number("b", "state")] == 0).all()
+
+
+def test_states_may_be_called_new_and_end():
+    class Customer(Line):
+        def reset(self, seed=None):
+            return "new", super().reset(seed)[1]
+
+    run = up.learn(Customer(), n_episodes=5, horizon=10, actions=["left", "right"])
+    assert list(run.task.state_names)[-1] == "(new)" and "new" in run.task.state_names
+    found = line((1, 1, "end", 1.0, False), (1, 1, 1, 1.0, True))
+    assert list(found.task.state_names)[-2:] == ["(end)", "new"]
 
 
 def test_a_stream_with_a_discount():

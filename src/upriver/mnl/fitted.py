@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from textwrap import fill
 from typing import Any
 
 import numpy as np
 from scipy import sparse, special
+from scipy.sparse.linalg import aslinearoperator
 
 from upriver import kernels
 from upriver.checks import Array, check_kinds, open_fraction
@@ -189,6 +190,9 @@ class FittedMNL(Estimates):
     """The number of Newton steps; 0 where blocks of sparse features were fitted one by one."""
     converged: bool = True
     """Whether the estimate is the maximum; a fit that stopped before has given a warning."""
+    standard: tuple[FittedMNL, Array] | None = None
+    """Where the ridge is in other units of the columns: the fit in these, and (d,) how many of
+    them the unit of each column is."""
 
     @property
     def fitted(self) -> FittedMNL:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -279,6 +283,9 @@ class FittedMNL(Estimates):
     @cached_property
     def bread(self) -> Any:
         """(d, d) inverse of the observed information (with its ridge), dense or sparse."""
+        if self.standard is not None:
+            fit, scale = self.standard
+            return scale_both_sides(fit.bread, 1.0 / scale)
         if self.is_pooled:
             return pooled.covariance(*self.data)
         if self.features is not None and sparse.issparse(self.information):
@@ -294,9 +301,19 @@ class FittedMNL(Estimates):
     @cached_property
     def standard_errors(self) -> Array:
         """Square roots of the diagonal of the covariance, for all but the triple effects."""
+        if self.standard is not None:
+            return self.standard[0].standard_errors / self.standard[1][: self.n_listed]
         if self.is_pooled:
             return np.sqrt(pooled.shared_variances(*self.data))
         return np.sqrt(self.covariance.diagonal())
+
+    def in_units_of(self, features: Features, scale: Array) -> FittedMNL:
+        """Return the same fit on features whose columns are `scale` (d,) times the present ones."""
+        return replace(
+            self, theta=self.theta / scale, features=features, standard=(self, scale),
+            hessian=partial(scaled_information, self, scale),
+            spans=partial(scaled_spans, self, scale),
+        )  # fmt: skip
 
     @property
     def pseudo_r2(self) -> float:
@@ -403,6 +420,26 @@ class FittedMNL(Estimates):
         return "\n".join(
             [*wrap_lines(lines), *self.coefficient_lines(limit), *wrap_lines(self.warnings)]
         )
+
+
+def scaled_information(fit: FittedMNL, scale: Array) -> Any:
+    return scale_both_sides(fit.information, scale)
+
+
+def scaled_spans(fit: FittedMNL, scale: Array) -> Array:
+    assert fit.spans is not None
+    return fit.spans() * scale[: fit.n_listed]
+
+
+def scale_both_sides(matrix: Any, scale: Array) -> Any:
+    """Return diag(scale) matrix diag(scale), for a dense or sparse matrix or a LinearOperator."""
+    if isinstance(matrix, np.ndarray):
+        return scale[:, None] * matrix * scale
+    diagonal = sparse.diags_array(scale)
+    if sparse.issparse(matrix):
+        return diagonal @ matrix @ diagonal
+    diagonal = aslinearoperator(diagonal)
+    return diagonal @ matrix @ diagonal
 
 
 def log_odds_intervals(

@@ -221,8 +221,8 @@ class Discovery:
                 names.append(name)
         if (place < 0).any():
             place[place < 0] = len(names)
-            names.append(END)
-        return [*names, NEW], place
+            names.append(free_name(END, names))
+        return [*names, free_name(NEW, names)], place
 
     def list_declared(self) -> set[tuple[int, int, int]]:
         """Return the triples that the declared successors allow from the states known so far."""
@@ -374,8 +374,16 @@ class Discovery:
         more, and at least what an end is worth.
         """
         units = self.task.units
-        best = greedy_plan(self.agent, self.state).v[0, :-1].max(initial=0.0)
+        plan = greedy_plan(self.agent, self.state, new_pays_least=False)
+        best = plan.v[0, :-1].max(initial=0.0)
         nothing = float(units.to_unit_scale(np.zeros(1))[0])
         self.rate = max(best / units.max_value, nothing)
         more = 1.0 - nothing - units.max_value * (self.rate - nothing)
         self.arrival = nothing + max(more, 0.0)
+
+
+def free_name(name: str, names: list[Any]) -> str:
+    """Return a name that no state of the environment has: name, else (name), and so on."""
+    while name in names:
+        name = f"({name})"
+    return name

@@ -8,6 +8,7 @@ import numpy as np
 
 from upriver.agents import rewards
 from upriver.agents.counts import CountLearner, frequencies
+from upriver.agents.ucrl_mnl_lr import UCRLMNLLR
 from upriver.checks import Array
 from upriver.features import pooled, unpooled
 from upriver.mnl.fit import fit_mnl
@@ -24,6 +25,8 @@ def estimated_probabilities(agent: Any, state: Any) -> Array:
     model: Any = getattr(state, "model", None)
     if hasattr(model, "prob"):
         return model.prob
+    if isinstance(agent, UCRLMNLLR):
+        return agent.sets(state)[0]
     counts = getattr(model, "counts", model)
     if isinstance(agent, CountLearner) and isinstance(counts, np.ndarray):
         found = [frequencies(agent.task, x)[0] for x in counts]
@@ -31,17 +34,21 @@ def estimated_probabilities(agent: Any, state: Any) -> Array:
     raise ValueError(f"{type(agent).__name__} estimates no transition probabilities")
 
 
-def greedy_plan(agent: Any, state: Any) -> Plan:
+def greedy_plan(agent: Any, state: Any, *, new_pays_least: bool = True) -> Plan:
     """Return the best plan for an agent's estimates, without bonus and without randomness.
 
-    An action that was never tried is taken to pay the least where rewards are unknown.
+    An action that was never tried is taken to pay the least where rewards are unknown. So is NEW,
+    from then on, where nothing else is known to follow, unless `new_pays_least` is False.
     """
     task, prob = agent.task, estimated_probabilities(agent, state)
     if task.support == "discovered":
         prob = without_new(task, prob)
     reward = task.reward_rows if task.reward is not None else None
     if reward is None:
-        reward = task.by_pair(prob * rewards.mean_rewards(task, state.rewards))
+        mean = rewards.mean_rewards(task, state.rewards)
+        if task.support == "discovered" and new_pays_least:
+            mean = np.where(task.successors == task.n_states - 1, 0.0, mean)
+        reward = task.by_pair(prob * mean)
     bonus, scale = np.zeros((1, len(task.sizes))), np.zeros(task.horizon)
     return backward_induction(
         task, np.ascontiguousarray(prob), reward, bonus, scale, clip_nothing(task), np.uint64(0)
@@ -56,15 +63,22 @@ def without_new(task: Any, prob: Array) -> Array:
 
 
 def fitted_model(agent: Any, state: Any) -> FittedMNL:
-    """Return the MNL model of an agent's counts, with standard errors and a summary."""
+    """Return the MNL model of an agent's counts, with standard errors and a summary.
+
+    The ridge is the agent's last one, in the agent's units of the columns.
+    """
     counts = getattr(getattr(state, "model", None), "counts", None)
     features = getattr(agent, "features", None)
     if counts is None or features is None:
         raise ValueError(f"{type(agent).__name__} keeps no counts for an MNL model of features")
     if features.spread:
         features = pooled(unpooled(features), state.model.spread)
-    lam = agent.regularization if isinstance(agent.regularization, float) else 1.0
-    return fit_mnl(features, counts.sum(axis=0), lam)
+    total, lam = counts.sum(axis=0), state.model.regularization
+    if agent.model_features is agent.features:
+        return fit_mnl(features, total, lam)
+    scale = np.ones(features.dimension)
+    scale[: features.n_shared] = features.columns.scale
+    return fit_mnl(features.standardized, total, lam).in_units_of(features, scale)
 
 
 def learner_of(run: Any) -> Any:
