@@ -15,7 +15,7 @@ from benchmarks.timing import Measurement
 KERNELS = """
 from dataclasses import replace
 from upriver.experiments import load
-from upriver.experiments.build import build, play
+from upriver.experiments.build import build, simulate_run
 from upriver.paper.reproduce import EXPERIMENTS
 
 seen = set()
@@ -24,7 +24,7 @@ for name in EXPERIMENTS:
         what = run.agent, str(sorted(run.numbers)), run.support, run.features
         if what not in seen:  # every agent of the table, in every form
             seen.add(what)
-            play(replace(run, episodes=2), *build(run))
+            simulate_run(replace(run, episodes=2), *build(run)[:2])
 """
 
 

@@ -93,13 +93,13 @@ CASES = {
     "a dense matrix as sparse": (lambda: up.FiniteMDP.from_sparse(np.eye(2), R, 3), "transition is a ndarray"),
     "too many states": (lambda: up.FiniteMDP.from_functions(0, [1], lambda s, a: [s + 1], lambda s, a, t: 1.0, lambda s, a: 0.0, 99, max_states=9), "max_states=9"),
     "a dead end": (lambda: up.FiniteMDP.from_functions(0, [1], lambda s, a: [], lambda s, a, t: 1.0, lambda s, a: 0.0, 3), r"successors\(0, 1\) is empty"),
-    "an unknown support": (lambda: MDP.task("locl"), "support 'locl' is unknown"),
+    "an unknown support": (lambda: MDP.task("locl"), "support is 'locl'"),
     "a support that leaves out": (lambda: replace(MDP, local=(np.arange(9), [0] * 8)), "local leaves out successor"),
     "a river of one state": (lambda: up.envs.riverswim(1), "n_states is 1"),
     "an unknown variant": (lambda: up.envs.riverswim(6, variant="x"), "variant 'x' is unknown"),
     "an unknown environment": (lambda: up.envs.make("riverswin"), "'riverswin' is unknown; did you mean 'riverswim'"),
     "a successor that is no state": (lambda: up.Task.from_successors([0], [0], lambda s, a: [1], 3), r"successors\(0, 0\) names 1"),
-    "states twice": (lambda: up.Task.from_successors([0, 0], [0], lambda s, a: [0], 3), "states must be distinct"),
+    "states twice": (lambda: up.Task.from_successors([0, 0], [0], lambda s, a: [0], 3), "states names a state twice"),
     "rows outside a task": (lambda: TASK.rows(9, 0), r"\(s=9, a=0\) is not in a task"),
     # features
     "a feature row too few": (lambda: up.Features(TASK, np.ones((3, 2))), r"features have shape \(3, 2\)"),
@@ -123,7 +123,7 @@ CASES = {
     "a frame for a model": (lambda: up.decide({"state": [0]}), "model is a dict; it must be a TransitionModel"),  # type: ignore
     "a negative seed of a test": (lambda: fitted().goodness_of_fit(seed=-1), "seed is -1; it must be"),
     "a state of no observation": (lambda: up.learn(Plain(), AGENT, 1, state_of=lambda: 0), r"state_of is <function.*must be a function of \(observation\)"),
-    "an experiment that is an array": (lambda: up.experiments.execute(np.array("x"), "out"), "experiment is array"),  # type: ignore
+    "an experiment that is an array": (lambda: up.experiments.execute(np.array("x"), "out"), "experiment is a ndarray; it must be an Experiment"),  # type: ignore
     "features of changing length": (lambda: up.features.from_function(TASK, lambda s, a, t: [1.0] * (1 + s)), r"features of \(s=1"),
     # agents
     "features of another task": (lambda: up.agents.UCRLMNL(OTHER, PHI), "features were made for a task with 4 states"),

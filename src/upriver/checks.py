@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import signature
 from operator import index
 from os import PathLike
 from typing import Any, TypeVar
@@ -43,24 +44,23 @@ def describe_kind(name: str, value: Any, kind: str) -> str:
 def check_instance(name: str, value: Any, kind: type) -> Any:
     """Return the value if it is of that kind."""
     if not isinstance(value, kind):
-        raise TypeError(describe_kind(name, value, f"a {kind.__name__}"))
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        raise TypeError(describe_kind(name, value, f"{article} {kind.__name__}"))
     return value
 
 
 def is_hashable(value: Any) -> bool:
-    try:
+    with suppress(TypeError):
         hash(value)
-    except TypeError:
-        return False
-    return True
+        return True
+    return False
 
 
 def is_whole(value: Any) -> bool:
-    try:
+    with suppress(TypeError):
         index(value)
-    except TypeError:
-        return False
-    return True
+        return True
+    return False
 
 
 KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -96,10 +96,7 @@ def check_kinds(function: Function) -> Function:
     """
     annotations = function.__annotations__
     rules = {name: rule for name, x in annotations.items() if (rule := read_annotation(str(x)))}
-    names = [
-        x.name for x in signature(function).parameters.values()
-        if x.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    ]  # fmt: skip
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]  # the positional ones
 
     @wraps(function)
     def checked(*args: Any, **given: Any) -> Any:
@@ -192,16 +189,12 @@ def format_value(value: Any) -> str:
 
 def positive_integer(name: str, value: Any, least: int = 1, most: int = 10**10) -> int:
     """Return a whole number between `least` and `most`."""
-    try:
-        number = index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
+    if not is_whole(value) or index(value) < least:
         allowed = f"it must be a whole number of at least {least}"
         raise ValueError(f"{name} is {format_value(value)}; {allowed}")
-    if number > most:
-        raise ValueError(f"{name} is {number}; it must be at most {most}")
-    return number
+    if index(value) > most:
+        raise ValueError(f"{name} is {value}; it must be at most {most}")
+    return index(value)
 
 
 def finite_number(name: str, value: Any, least: float, allowed: str = "") -> float:
@@ -241,16 +234,22 @@ def check_choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     return value
 
 
-def check_function(name: str, function: Any, *arguments: str) -> Any:
-    """Return a function that can be called with that many arguments, which errors name."""
+def accepts(function: Any, *arguments: str) -> bool:
+    """Return whether a function can be called with that many arguments."""
     try:
         signature(function).bind(*arguments)
     except TypeError:
-        wanted = f"it must be a function of ({', '.join(arguments)})"
-        raise TypeError(f"{name} is {format_value(function)}; {wanted}") from None
+        return False
     except ValueError:  # some builtins have no signature
         pass
-    return function
+    return True
+
+
+def check_function(name: str, function: Any, *arguments: str) -> None:
+    """Refuse what cannot be called with that many arguments, which errors name."""
+    if not accepts(function, *arguments):
+        wanted = f"it must be a function of ({', '.join(arguments)})"
+        raise TypeError(f"{name} is {format_value(function)}; {wanted}")
 
 
 def refuse_given(where: str, **arguments: Any) -> None:

@@ -227,7 +227,7 @@ def test_a_number_that_an_agent_refuses_is_found_before_anything_runs(capsys, sp
         (["run"], "`upriver run quick` plays a demonstration"),
         (["run", "quik"], "experiment 'quik' is unknown; did you mean 'quick'?"),
         (["run", "no/such.toml"], "No such file"),
-        (["run", "quick", "--jobs", "0"], "jobs is 0; it must be at least 1"),
+        (["run", "quick", "--jobs", "0"], "jobs is 0; it must be a whole number of at least 1"),
         (["run", "quick", "--jobs", "two"], "jobs"),
         (["run", "quick", "--job", "2"], "--job"),
         (["rnu", "quick"], "rnu"),
@@ -288,7 +288,7 @@ def test_only_runs_of_one_length_are_compared(tmp_path, capsys):
         (["diagnose", "riverswim-3", "--episodes", "0"], "--episodes is 0"),
         (["diagnose", "riverswim-3", "--runs", "-1"], "--runs is -1"),
         (["diagnose", "riverswim-3", "--theta-bound", "-1"], "--theta-bound is -1.0"),
-        (["diagnose", "riverswim-3", "--support", "x"], "--support 'x' is unknown"),
+        (["diagnose", "riverswim-3", "--support", "x"], "--support is 'x'"),
     ],
 )
 def test_errors_name_options_and_not_arguments(capsys, tmp_path, monkeypatch, words, option):

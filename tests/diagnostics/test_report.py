@@ -111,7 +111,7 @@ def test_saved_and_gymnasium_environments(tmp_path, capsys):
         (["riverswam-6"], "did you mean 'riverswim'"),
         (["riverswim-6", "--features", "onehot"], "did you mean 'one-hot'"),
         (["riverswim-6", "--features", "pooled -1"], "must be a positive number"),
-        (["riverswim-6", "--support", "some"], "support 'some' is unknown"),
+        (["riverswim-6", "--support", "some"], "support is 'some'"),
         (["riverswim-6", "--delta", "2"], "strictly between 0 and 1"),
         (["riverswim-6", "--episodes", "0"], "at least 1"),
         (["riverswim-6", "--theta-bound", "-1"], "finite number above 0"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from upriver.experiments import run_one
-from upriver.experiments.build import build, play
+from upriver.experiments.build import build, simulate_run
 from upriver.experiments.detail import has_detail
 from upriver.experiments.spec import TUNING_SEEDS, parse
 from upriver.experiments.store import to_bytes
@@ -32,7 +32,7 @@ def detail(run):
 
 def test_the_detail_is_that_of_the_undisturbed_run():
     run = one_run()
-    plain = play(run, *build(run))
+    plain = simulate_run(run, *build(run)[:2])
     table, kept = run_one(run), detail(run)
     assert np.array_equal(table["return"], plain.returns)
     assert np.array_equal(kept["policy"], plain.plan.policy)
@@ -62,8 +62,8 @@ def test_an_estimate_for_each_step_stands_beside_the_visits_of_that_step(agent, 
     """The estimates of the first step beside the visits of all steps would look far worse."""
     run = one_run(agent, support="local", episodes=30, **settings)
     rows = detail(run)["triples"]
-    mdp, learner = build(run)
-    played = play(run, mdp, learner)
+    mdp, learner, _ = build(run)
+    played = simulate_run(run, mdp, learner)
     prob = played.state.model.prob
     assert prob.shape[0] == 9 and rows["h"] == np.repeat(np.arange(9), prob.shape[1]).tolist()
     np.testing.assert_allclose(rows["estimate"], prob.ravel(), rtol=1e-3, atol=1e-6)
@@ -114,7 +114,7 @@ def test_a_run_with_detail_is_what_simulate_plays_in_other_units(tmp_path, agent
         "agents": [{"agent": agent, "reward": "unknown"}],
     }  # fmt: skip
     for run in parse(spec).runs():
-        built, learner = build(run)
+        built, learner, _ = build(run)
         whole = up.simulate(built, learner, 40, seed=run.seed)
         stored = run_one(run)
         assert np.array_equal(stored["return"].to_numpy(), whole.returns)

@@ -63,7 +63,7 @@ def experiment(**entry):
 )
 def test_an_own_rule_is_what_the_agent_gets(rules, tmp_path, entry, field, value):
     (run,) = experiment(**entry).runs()
-    mdp, agent = build(run)
+    mdp, agent, _ = build(run)
     rule = getattr(agent, field)
     assert callable(rule)
     if value is not None:

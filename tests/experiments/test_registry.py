@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -167,30 +166,6 @@ def test_an_experiment_with_code_can_be_tuned_and_repeated(tmp_path):
     (kept,) = Path("out/_specs").glob("*.toml")
     upriver("run", kept, "--out", "out", "--import", "mine.py")
     assert check("out").problems == [] and len(list(Path("out").glob("env=*/*/*"))) == 1
-
-
-def test_installed_packages_offer_theirs_by_name(tmp_path, monkeypatch):
-    (tmp_path / "installed").mkdir()
-    (tmp_path / "installed" / "offering.py").write_text(MODULE)
-    sys.path.append(str(tmp_path / "installed"))
-    points = {
-        group: {name: EntryPoint(name, f"offering:{value}", group)}
-        for group, name, value in (
-            ("agent", "theirs", "Mine"),
-            ("environment", "their-river", "river"),
-            ("features", "their-features", "features"),
-        )
-    }
-    monkeypatch.setattr(registry, "find_entry_points", lambda kind: points[kind])
-    spec = write(tmp_path, 'name = "their-river"\nn_states = 4', 'agent = "theirs"')
-    assert execute(load(spec), tmp_path / "out", jobs=1).complete
-    spec = write(tmp_path, agent='agent = "ucrl-mnl"\nfeatures = "their-features"')
-    assert execute(load(spec), tmp_path / "out", jobs=1).complete
-    with pytest.raises(ValueError, match="did you mean 'theirs'"):
-        load(write(tmp_path, agent='agent = "their"'))
-    from upriver.experiments.spec import schema
-
-    assert "'theirs'" in str(schema()) and "their-river" in str(schema())
 
 
 @pytest.mark.parametrize("command", ["table", "report", "plot", "check"])

@@ -278,7 +278,8 @@ def test_devices_and_pipes_are_not_read(folder):
             before = path.read_bytes()
             path.unlink()
             make(path)
-            assert check(folder).problems == [f"{path} is no regular file"]
+            (problem,) = check(folder).problems
+            assert problem.startswith(str(path)) and "no regular file" in problem
             if kind.startswith("env="):
                 assert len(execute(SMALL, folder, jobs=1).broken) == 1
             path.unlink()

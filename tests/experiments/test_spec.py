@@ -140,7 +140,7 @@ def test_a_changed_default_is_a_changed_identity(monkeypatch):
 def test_every_agent_can_be_named_and_built_with_its_defaults():
     for name in AGENTS:
         run = only_run(agents=[{"agent": name}])
-        mdp, built = build(run)
+        mdp, built, _ = build(run)
         assert type(built) is AGENTS[name]
         assert build(run)[1] is built  # seeds of one setting share it
         assert built.task.n_states == mdp.n_states
@@ -155,7 +155,7 @@ def test_what_a_spec_says_is_what_the_agent_gets():
         optimism="exact-maximum",
         per_step=True,
     )
-    mdp, built = build(only_run(environments=[{"name": "riverswim-5"}], agents=entry))
+    mdp, built, _ = build(only_run(environments=[{"name": "riverswim-5"}], agents=entry))
     assert mdp.n_states == 5
     assert built.task.support == "local" and built.task.reward is None
     assert built.features.dimension == 8
@@ -170,7 +170,7 @@ def test_pooled_features_are_the_environments_own_and_an_effect_of_every_triple(
 
     entry = agent(agent="ucrl-mnl-se", support="local", features=word)
     run = only_run(environments=[{"name": "river-grid-3"}], agents=entry)
-    mdp, built = build(run)
+    mdp, built, _ = build(run)
     shared = up.envs.find("river-grid-3").shared(mdp.task("local"))
     by_hand = up.features.pooled(shared, spread=spread)
     assert (built.features.matrix != by_hand.matrix).nnz == 0

@@ -12,7 +12,7 @@ from tests.building import Wrapper, build_agent
 from upriver.agents.fixed import Random
 from upriver.agents.table import AGENTS
 from upriver.features.maps import read_features
-from upriver.mdp.archive import encode
+from upriver.mdp.archive import to_tree
 from upriver.play.checkpoints import fingerprint_agent
 
 
@@ -31,7 +31,7 @@ def test_every_agent_goes_on_byte_identically(name, tmp_path):
     assert rest.plan.policy.tobytes() == whole.plan.policy.tobytes()
     # and the states are the same to the last bit, not only what was seen of them
     left, right = {}, {}
-    assert encode(rest.checkpoint, left) == encode(whole.checkpoint, right)
+    assert to_tree(rest.checkpoint, left) == to_tree(whole.checkpoint, right)
     assert all(left[k].tobytes() == right[k].tobytes() for k in left)
 
 
@@ -122,15 +122,6 @@ def rezip(path, change):
     np.savez(path, **(members | {"upriver": np.array(json.dumps(head))}))
 
 
-def test_edited_files_are_refused(saved):
-    def change(head):
-        head["body"]["fields"]["name"] = "another river"
-
-    rezip(saved, change)
-    with pytest.raises(ValueError, match="was changed after it was written"):
-        up.FiniteMDP.load(saved)
-
-
 def test_files_of_another_version_or_kind(saved):
     with pytest.raises(ValueError, match="holds a saved mdp, where a saved policy is needed"):
         up.load_policy(saved)
@@ -151,11 +142,7 @@ def test_foreign_files_are_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["os:system", "builtins:eval", "upriver.mdp.archive:json"])
 def test_files_cannot_name_foreign_code(saved, name):
-    from upriver.mdp.archive import digest, read_archive
-
-    _, arrays = read_archive(saved, "mdp")
-    body = {"object": name, "fields": {}}
-    rezip(saved, lambda head: head.update(body=body, digest=digest(body, arrays)))
+    rezip(saved, lambda head: head.update(body={"object": name, "fields": {}}))
     with pytest.raises(ValueError, match=r"not part of Upriver|not a kind of data"):
         up.FiniteMDP.load(saved)
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.experiments import registry
 from upriver.experiments.detail import StepCounter, has_detail, make_detail
 from upriver.features import Features
 from upriver.mdp import FiniteMDP
-from upriver.mdp.archive import digest, encode
+from upriver.mdp.archive import digest
 from upriver.planning import evaluate
 from upriver.play.simulate import Run, simulate
 
@@ -54,7 +53,7 @@ class RunSpec:
     episodes: int
     seed: int
     digest: str = ""
-    """What these names and files stand for; `identify` computes it."""
+    """What these names and files stand for; `build` computes it."""
 
     @cached_property
     def setting(self) -> str:
@@ -100,21 +99,14 @@ def get_code(name: str | None) -> str | None:
 @lru_cache(maxsize=MAX_BUILT)
 def digest_mdp(mdp: FiniteMDP) -> str:
     """Return a digest of everything about an MDP that influences a run; its name does not."""
-    return digest_numbers(
+    return digest([
         mdp.true_task, mdp.probability, mdp.initial_states, mdp.initial_probability, mdp.local
-    )
+    ])  # fmt: skip
 
 
 @lru_cache(maxsize=MAX_BUILT)
 def digest_features(features: Features) -> str:
-    return digest_numbers(
-        *(getattr(features, f.name) for f in fields(features) if f.name != "task")
-    )
-
-
-def digest_numbers(*parts: Any) -> str:
-    arrays: dict[str, Array] = {}
-    return digest(encode(list(parts), arrays), arrays)
+    return digest([getattr(features, f.name) for f in fields(features) if f.name != "task"])
 
 
 def read_state(name: str | None) -> Any:
@@ -161,13 +153,6 @@ def make_features(
     return check_type(made, Features, f"features {name!r}")
 
 
-def list_files(run: RunSpec) -> list[str]:
-    """Return the files that hold the MDP or the features of a run."""
-    named = [run.environment.get("path")]
-    named += [run.features] if run.features and registry.is_file(run.features) else []
-    return [file for file in named if file is not None]
-
-
 @lru_cache(maxsize=MAX_BUILT)
 def evaluate_uniform_play(mdp: FiniteMDP) -> float:
     """Return the exact value of uniform play from the start: the gain for the average reward.
@@ -197,43 +182,36 @@ def make_agent(run_json: str, mdp: FiniteMDP, features: Features | None, code: A
     return cls(**given, **registry.make_settings(cls, run.numbers, features))
 
 
-def build_parts(run: RunSpec) -> tuple[RunSpec, FiniteMDP, Any]:
-    """Return the run with its digest, its MDP and its agent."""
+def build(run: RunSpec) -> tuple[FiniteMDP, Any, str]:
+    """Return the MDP, the agent and the digest of a run; they are built once in a process.
+
+    A run that has another digest is refused.
+    """
     try:
         mdp = get_mdp(run.environment)
         features = get_features(run, mdp)
-        code = [get_code(name) for name in (run.agent, *registry.list_names(run.numbers))]
+        code = [get_code(name) for name in (run.agent, *registry.list_own_names(run.numbers))]
         agent = make_agent(replace(run, seed=0, digest="").to_json(), mdp, features, tuple(code))
         rest = hash_data([None if features is None else digest_features(features), *code])
-        return replace(run, digest=digest_mdp(mdp)[:DIGEST_OF_MDP] + rest), mdp, agent
     except (Exception, SystemExit) as error:  # also of code of the user, or too large
         ours = isinstance(error, ValueError | TypeError)
         sentence = error if ours else describe_error(error)
         raise ValueError(f"{run.label} on {run.env}: {sentence}") from error
-
-
-def identify(run: RunSpec) -> RunSpec:
-    """Build the MDP and the agent of a run, and return the run with its digest."""
-    return build_parts(run)[0]
-
-
-def build(run: RunSpec) -> tuple[FiniteMDP, Any]:
-    """Return (mdp, agent) of a run that was identified; they are built once in a process."""
-    now, mdp, agent = build_parts(run)
-    if now.digest != run.digest:
-        files = " or ".join(list_files(run)) or "what the names of the run stand for"
+    found = digest_mdp(mdp)[:DIGEST_OF_MDP] + rest
+    if run.digest not in ("", found):
+        named = (run.environment.get("path"), run.features)
+        files = " or ".join(name for name in named if name and os.path.isabs(name))
         raise ValueError(
-            f"{files} was changed after the experiment was read; restore it, or read the "
-            "experiment again"
+            f"{files or 'what the names of the run stand for'} was changed after the experiment "
+            "was read; restore it, or read the experiment again"
         )
-    return mdp, agent
+    return mdp, agent, found
 
 
 def describe_error(error: BaseException) -> str:
     """Return the type and the message of an error in one line."""
-    text = " ".join(str(error)[: 2 * MAX_ERROR].split())
-    text = text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} ..."
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    text = " ".join(f"{type(error).__name__}: {str(error)[: 2 * MAX_ERROR]}".split())
+    return text.removesuffix(":") if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} ..."
 
 
 def check_type(made: Any, kind: type[Any], source: str) -> Any:
@@ -243,7 +221,7 @@ def check_type(made: Any, kind: type[Any], source: str) -> Any:
     return made
 
 
-def play(run: RunSpec, mdp: FiniteMDP, agent: Any) -> Run:
+def simulate_run(run: RunSpec, mdp: FiniteMDP, agent: Any) -> Run:
     """Return the `Run` of a run that was built, with its last plan and state."""
     if mdp.true_task.infinite_horizon:
         return simulate(mdp, agent, n_steps=run.episodes, seed=run.seed)
@@ -258,9 +236,9 @@ def run_one(run: RunSpec) -> pa.Table:
     same in every row), seconds (planning and learning). All but seconds depend on `run` alone. Some
     runs keep more in the table's metadata: see `detail`.
     """
-    mdp, agent = build(run)
+    mdp, agent, _ = build(run)
     counter = StepCounter(agent) if has_detail(run.seed, agent.task) else None
-    played = play(run, mdp, counter or agent)
+    played = simulate_run(run, mdp, counter or agent)
     metadata = {"unit": "step" if agent.task.infinite_horizon else "episode"}
     if counter is not None:
         metadata["detail"] = make_detail(mdp, agent.task, played, counter.visits)

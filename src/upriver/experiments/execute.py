@@ -12,7 +12,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from upriver.checks import check_instance, check_kinds, format_value
+from upriver.checks import check_instance, check_kinds, positive_integer, positive_number
 from upriver.display import add_repr
 from upriver.experiments.build import RunSpec
 from upriver.experiments.executor import InProcess, open_executor
@@ -48,18 +48,15 @@ def execute(
     cluster: str | None = None,
     reporter: Reporter | None = None,
     run_timeout: float | None = None,
-    command: str | None = None,
+    command: str = "",
 ) -> Outcome:
     """Play what is missing of an experiment, or of a list of runs, in the folder `out`.
 
-    The files do not depend on how the runs are played.
+    The files do not depend on how the runs are played. Only one process at a time may write into
+    the folder.
 
     Parameters
     ----------
-    experiment
-        An experiment, or a list of its runs.
-    out
-        The results folder. Only one process at a time may write into it.
     jobs
         Worker processes; by default one for each processor. 1 plays in this process.
     cluster
@@ -71,14 +68,12 @@ def execute(
     command
         The command line that asks for this, which the report shows.
     """
-    jobs = count_processors() if jobs is None else jobs
-    if jobs < 1:
-        raise ValueError(f"jobs is {jobs}; it must be at least 1")
-    if run_timeout is not None and not run_timeout > 0.0:
-        raise ValueError(f"run_timeout is {run_timeout!r}; it must be a positive number of seconds")
-    if not isinstance(experiment, Experiment | list):
-        raise TypeError(f"experiment is {format_value(experiment)}; it must be an Experiment")
-    runs = experiment.runs() if isinstance(experiment, Experiment) else experiment
+    jobs = positive_integer("jobs", count_processors() if jobs is None else jobs)
+    if run_timeout is not None:
+        positive_number("run_timeout", run_timeout)
+    if not isinstance(experiment, list):
+        check_instance("experiment", experiment, Experiment)
+    runs = experiment if isinstance(experiment, list) else experiment.runs()
     for run in runs:
         check_instance("a run of the experiment", run, RunSpec)
     store = Store.create(out)
@@ -86,11 +81,7 @@ def execute(
         existing = set(store.files())
         pending = [run for run in runs if store.path(run) not in existing]
         broken = find_broken(store, [run for run in runs if store.path(run) in existing])
-        if isinstance(experiment, Experiment):
-            store.record_experiment(experiment)
-        store.record_runs(runs)
-        if command is not None:
-            store.record_command(command)
+        store.record_request(None if isinstance(experiment, list) else experiment, runs, command)
         reporter = reporter or Reporter()
         reporter.begin(pending, len(runs) - len(pending))
         failed: list[tuple[RunSpec, str]] = []

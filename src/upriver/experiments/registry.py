@@ -1,9 +1,9 @@
 """The names that an experiment file may use, and the objects that they stand for.
 
-A name belongs to one of the tables of this package, or to an entry point of an installed package,
-or has the form `file:name`: an object that is defined in a Python file which the caller imported
-with `import_code` (on the command line: `--import FILE`). Nothing else is ever imported, so that an
-experiment file or a results folder of a stranger runs no code.
+A name belongs to one of the tables of this package, or has the form `file:name`: an object that is
+defined in a Python file which the caller imported with `import_code` (on the command line:
+`--import FILE`). Nothing else is ever imported, so that an experiment file or a results folder of a
+stranger runs no code.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
-from functools import cache, partial
-from importlib.metadata import EntryPoint, entry_points
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -102,13 +101,6 @@ def module_name(stem: str) -> str:
     return f"imported_file_{stem}"
 
 
-@cache
-def find_entry_points(kind: str) -> dict[str, EntryPoint]:
-    """Return what installed packages offer, by the name that an experiment file gives it."""
-    group = "upriver.features" if kind == "features" else f"upriver.{kind}s"
-    return {point.name: point for point in entry_points(group=group)}
-
-
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> ValueError:
     """Return the error about a name that is not allowed, with the nearest one that is."""
     known = sorted(allowed)
@@ -117,16 +109,13 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> ValueError:
     return ValueError(f"{kind} {name!r} is unknown{hint} (allowed: {', '.join(known) or 'none'})")
 
 
-def find(kind: str, name: str, own: Mapping[str, Any]) -> Any:
-    """Return the object of a name: of the package, of an imported file or of an entry point."""
+def find_object(kind: str, name: str, own: Mapping[str, Any]) -> Any:
+    """Return the object of a name, of the package or of an imported file."""
     if name in own:
         return own[name]
     stem, colon, attribute = name.partition(":")
     if not colon:
-        offered = find_entry_points(kind)
-        if name not in offered:
-            raise unknown(kind, name, [*own, *offered])
-        return offered[name].load()
+        raise unknown(kind, name, own)
     if stem not in IMPORTED:
         raise ValueError(
             f"{kind} {name!r} is defined in a file that was not imported; if you trust it, import "
@@ -141,7 +130,7 @@ def find(kind: str, name: str, own: Mapping[str, Any]) -> Any:
 
 def agent_class(name: str) -> type[Any]:
     """Return the dataclass of an agent."""
-    found = find("agent", name, AGENTS)
+    found = find_object("agent", name, AGENTS)
     has_methods = all(callable(getattr(found, m, None)) for m in ("init", "plan", "update"))
     if not (isinstance(found, type) and is_dataclass(found) and has_methods):
         raise ValueError(f"agent {name!r} is not a dataclass with init, plan and update")
@@ -151,7 +140,7 @@ def agent_class(name: str) -> type[Any]:
 def environment_function(name: str) -> Callable[..., FiniteMDP]:
     """Return the function that makes an environment."""
     own = {key: entry.make for key, entry in ENVIRONMENTS.items()}
-    return check_annotation(find("environment", name, own), FiniteMDP, "environment", name)
+    return check_annotation(find_object("environment", name, own), FiniteMDP, "environment", name)
 
 
 def feature_function(name: str, environment: str | None) -> Callable[[Task], Features]:
@@ -164,7 +153,7 @@ def feature_function(name: str, environment: str | None) -> Callable[[Task], Fea
         if environment not in ENVIRONMENTS:
             raise ValueError(f"features {name!r} need an environment of the catalogue")
         return lambda task: own(ENVIRONMENTS[environment].shared(task))
-    found = find("features", name, {**FEATURES, **dict.fromkeys(OWN)})
+    found = find_object("features", name, {**FEATURES, **dict.fromkeys(OWN)})
     return check_annotation(found, Features, "features", name)
 
 
@@ -206,8 +195,8 @@ def takes_rule(cls: type[Any], field: str) -> bool:
 
 
 def find_rule(field: str, name: str) -> Any:
-    """Return a function of this package for a field, or one of the caller's, as `find` does."""
-    found = find(field, name, {**FUNCTIONS.get(field, {}), **RULES.get(field, {})})
+    """Return a function of this package for a field, or one of the caller's."""
+    found = find_object(field, name, {**FUNCTIONS.get(field, {}), **RULES.get(field, {})})
     if not callable(found):
         raise ValueError(
             f"{field} {name!r} must be a function, or a class whose objects are called"
@@ -253,10 +242,7 @@ def make_settings(
     }
 
 
-def list_names(numbers: Mapping[str, Any]) -> list[str]:
+def list_own_names(numbers: Mapping[str, Any]) -> list[str]:
     """Return the names of the form `file:name` among the settings of an agent."""
-    found = []
-    for value in numbers.values():
-        words = [value] if isinstance(value, str) else value if isinstance(value, dict) else ()
-        found += [word for word in words if ":" in word]
-    return found
+    given = [[x] if isinstance(x, str) else x for x in numbers.values()]
+    return [word for x in given if isinstance(x, list | dict) for word in x if ":" in str(word)]

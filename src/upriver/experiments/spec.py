@@ -29,7 +29,7 @@ from upriver.agents.mnl_family import MNLLearner
 from upriver.checks import check_kinds, format_value
 from upriver.display import Card, add_repr
 from upriver.experiments import registry
-from upriver.experiments.build import RunSpec, get_mdp, identify
+from upriver.experiments.build import RunSpec, build, get_mdp
 from upriver.experiments.registry import unknown
 from upriver.features import own_map
 from upriver.mdp import FiniteMDP
@@ -454,9 +454,9 @@ class Experiment(Strict):
         features = agent.features or ("one-hot" if needs else None)
         knows = (support, features, agent.reward) if sees_task else (None, features, None)
         given: Any = env, label, place.run_data, agent.agent, agent.numbers_at(env), *knows
-        episodes = place.episodes or self.episodes
-        first = identify(RunSpec(*given, episodes=episodes, seed=seeds.start))
-        return [replace(first, seed=seed) for seed in seeds]
+        run = RunSpec(*given, episodes=place.episodes or self.episodes, seed=seeds.start)
+        digest = build(run)[2]
+        return [replace(run, seed=seed, digest=digest) for seed in seeds]
 
     def with_seeds(self, count: int, first: int = 0) -> Experiment:
         """Return the same experiment with other seeds."""
@@ -513,11 +513,9 @@ def describe_mistake(error: pd.ValidationError) -> str:
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema of experiment files, with which editors complete and check them."""
-    offered = registry.find_entry_points
-    agents = sorted({*registry.AGENTS, *offered("agent")})
-    agent_models = [agent_model(name, registry.agent_class(name)) for name in agents]
-    places = sorted({*registry.ENVIRONMENTS, *offered("environment")})
-    place_models = [environment_model(name, registry.environment_function(name)) for name in places]
+    agent_models = [agent_model(name, registry.AGENTS[name]) for name in sorted(registry.AGENTS)]
+    places = sorted(registry.ENVIRONMENTS.items())
+    place_models = [environment_model(name, entry.make) for name, entry in places]
     made = Experiment.model_json_schema()
     own = {"type": "string", "pattern": r"^\w+:\w+$", "description": "Your own, as file:name."}
     for kind, key, models in (

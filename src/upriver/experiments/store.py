@@ -24,7 +24,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,8 +145,9 @@ def read_run(path: Path, rows: bool = True) -> Record:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    check_regular(path)
     try:
+        if not path.is_file():  # such as a pipe, which would be read without end
+            raise ValueError("it is no regular file")
         with pq.ParquetFile(path) as file:  # its end only, which says how many rows there are
             metadata, n_rows = file.schema_arrow.metadata or {}, file.metadata.num_rows
         about = json.loads(metadata[b"upriver"])
@@ -155,43 +156,35 @@ def read_run(path: Path, rows: bool = True) -> Record:
         run = RUN.validate_python(about["run"])
         if n_rows != run.episodes:
             raise ValueError(f"it has {n_rows} rows; the run has {run.episodes} episodes")
-        check_regular(path, most=MAX_TEXT + 100 * n_rows)
-        data, digest = path.read_bytes(), str(about["digest"])
+        data, digest = read_bytes(path, MAX_TEXT + 100 * n_rows), str(about["digest"])
         if hashlib.sha256(data.replace(digest.encode(), BLANK, 1)).hexdigest() != digest:
             raise ValueError("its bytes are not those that were written")
-        unit = metadata.get(b"unit", b"episode").decode()
-        detail = metadata.get(b"detail", b"").decode()
+        unit, detail = (metadata.get(key, b"").decode() for key in (b"unit", b"detail"))
         file = pq.ParquetFile(pa.BufferReader(data))
         table = file.read() if rows else file.schema_arrow.empty_table()
-    except (pa.ArrowException, OSError, MemoryError, ValueError, TypeError, LookupError) as bad:
+    except Exception as bad:
         why = " ".join(str(bad)[:300].split())
         raise BadFile(f"{path} is damaged, or not a run file of this version: {why}") from bad
     own = run_path(run.env, run.label, run.key)
     if Path(*path.parts[-3:]) != own:
         raise BadFile(f"{path} holds the run that belongs at {own}; it was moved or copied")
-    return Record(run, about, table.replace_schema_metadata(None), unit, detail or None)
+    bare = table.replace_schema_metadata(None)
+    return Record(run, about, bare, unit or "episode", detail or None)
 
 
-def check_regular(path: Path, most: int | None = None) -> None:
-    """Raise BadFile for what is no file, such as a device without end, or is too large."""
-    if not path.is_file():
-        raise BadFile(f"{path} is no regular file")
-    if most is not None and path.stat().st_size > most:
-        raise BadFile(f"{path} has more than {most} bytes; it was not written by this package")
-
-
-def read_text(path: Path) -> bytes:
-    """Return the bytes of a file beside the runs, or raise BadFile."""
+def read_bytes(path: Path, most: int = MAX_TEXT) -> bytes:
+    """Return the bytes of a regular file of at most so many, or raise BadFile."""
     try:
-        check_regular(path, MAX_TEXT)
-        return path.read_bytes()
+        if path.is_file() and path.stat().st_size <= most:
+            return path.read_bytes()
     except OSError as error:
         raise BadFile(f"{path} cannot be read: {error.strerror}") from error
+    raise BadFile(f"{path} is no regular file of at most {most} bytes, as this package writes")
 
 
 def read_named(path: Path) -> bytes:
     """Return the bytes of a file whose name ends with their digest, or raise BadFile."""
-    data = read_text(path)
+    data = read_bytes(path)
     if short_digest(data) != path.stem[-16:]:
         raise BadFile(f"{path} is damaged: its contents are not those that were written")
     return data
@@ -213,9 +206,7 @@ class Store:
         with store.lock():  # of two commands that start together one makes the folder
             if not (store.root / MARKER).exists():
                 if store.files():
-                    raise ValueError(
-                        f"{root} holds run files but no {MARKER}; choose another folder"
-                    )
+                    raise ValueError(f"{root} has run files but no {MARKER}; choose another folder")
                 marker = {"format": FORMAT, "upriver": __version__}
                 store.write(store.root / MARKER, json.dumps(marker).encode())
         if (version := store.read_version()) != __version__:
@@ -241,7 +232,7 @@ class Store:
         """Return the version that wrote the folder; refuse an unknown format."""
         path = self.root / MARKER
         try:
-            found = json.loads(read_text(path))
+            found = json.loads(read_bytes(path))
             number, version = found["format"], str(found["upriver"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             why = "it must name a format and a version"
@@ -293,23 +284,20 @@ class Store:
         except OSError as error:
             raise StorageFailed(path, error.strerror or str(error)) from error
 
-    def record_experiment(self, experiment: Experiment) -> None:
-        """Keep an experiment, to repeat it."""
-        text = experiment.to_toml().encode()
-        name = f"{make_folder_name(experiment.name)}-{short_digest(text)}.toml"
-        self.write(self.root / "_specs" / name, text)
+    def record(self, folder: str, text: str, name: str = "", suffix: str = ".txt") -> None:
+        """Keep a text in a file whose name ends with its digest."""
+        data = text.encode()
+        name = f"{make_folder_name(name)}-" if name else ""
+        self.write(self.root / folder / f"{name}{short_digest(data)}{suffix}", data)
 
-    def record_runs(self, runs: Iterable[RunSpec]) -> None:
-        """Keep a list of the files of runs, so that a reader knows which are missing."""
+    def record_request(self, experiment: Experiment | None, runs: list[RunSpec], how: str) -> None:
+        """Keep an experiment, to repeat it; its runs, to know which are missing; the command."""
+        if experiment is not None:
+            self.record("_specs", experiment.to_toml(), experiment.name, ".toml")
         names = [run_path(run.env, run.label, run.key).as_posix() for run in runs]
-        text = json.dumps(names).encode()
-        self.write(self.root / "_runs" / f"{short_digest(text)}.json", text)
-
-    def record_command(self, command: str) -> None:
-        """Keep a command line that made runs, for the report."""
-        self.write(
-            self.root / "_commands" / f"{short_digest(command.encode())}.txt", command.encode()
-        )
+        self.record("_runs", json.dumps(names), suffix=".json")
+        if how:
+            self.record("_commands", how)
 
     def failure_path(self, run: RunSpec) -> Path:
         env, label = make_folder_name(run.env), make_folder_name(run.label)
@@ -405,9 +393,8 @@ def lock_file(file: Any) -> bool:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except (BlockingIOError, PermissionError):  # the latter is what Windows reports
         return False
-    except OSError as error:
-        # Windows reports a held lock as a permission; some network file systems have no locks
-        return not isinstance(error, PermissionError)
+    except OSError:  # some network file systems have no locks
+        pass
     return True

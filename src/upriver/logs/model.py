@@ -35,7 +35,7 @@ from upriver.logs.rewards import (
 from upriver.logs.situations import Situations, StateSpace, build_situations, expand
 from upriver.logs.tables import array_of, listed, value_or_list
 from upriver.mdp import FiniteMDP, Task
-from upriver.mdp.building import from_model, start_of
+from upriver.mdp.building import from_model, read_start
 from upriver.mdp.names import Names
 from upriver.mdp.validation import check_discount, check_size
 from upriver.mnl.choices import Choices, softmax
@@ -387,7 +387,7 @@ class TransitionModel(Estimates):
         n_states = self.state_names.size
         first = np.zeros(n_states)
         if self.first is not None:
-            at, chance = start_of(self.state_names, self.first)
+            at, chance = read_start(self.state_names, self.first)
             first = np.bincount(at, chance, minlength=n_states)
         if isinstance(self.people, str) or (self.people is None and self.first is not None):
             return {"joint": first if self.first is not None else None}

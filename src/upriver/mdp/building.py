@@ -25,6 +25,7 @@ from upriver.mdp.names import Names
 from upriver.mdp.task import Task
 from upriver.mdp.validation import (
     check_discount,
+    check_distribution,
     initial_distribution,
     support_of_triples,
 )
@@ -160,12 +161,9 @@ def from_functions(
     chances = np.ones(len(found.pair))
     chances[: found.n_listed] = declaring.tabulate("probability", probability, found.triples())
     rewards = declaring.tabulate_reward(reward, found)
-    initial = np.zeros(len(found.states))
-    initial[: len(starts)] = weights
+    initial = np.pad(weights, (0, len(found.states) - len(weights)))
     if terminal is not None:
-        check_function("terminal", terminal, "s")
-        states = zip(found.states, strict=True)
-        names["terminal"] = declaring.tabulate("terminal", terminal, states)
+        names["terminal"] = declaring.tabulate_terminal(terminal, found)
     names = {"states": found.states, "actions": found.actions, **names}
     triples = found.pair, found.following, chances, rewards
     mdp = from_triples(*triples, found.shape, horizon, initial, names)
@@ -234,27 +232,21 @@ def from_model(
     start: Any = None,
 ) -> FiniteMDP:  # fmt: skip
     """Make the MDP of a task and estimated probabilities (1 or H, n) of its triples, with another
-    reward or horizon where given. It starts in the first state, or as `start_of` says."""
+    reward or horizon where given. It starts in the first state, or as `read_start` says."""
     from upriver.mdp.finite import FiniteMDP
 
-    if horizon is not None:
-        task = replace(task, horizon=horizon)
-    if reward is not None:
-        task = replace(task, reward=reward)
+    given = {"horizon": horizon, "reward": reward}
+    task = replace(task, **{name: x for name, x in given.items() if x is not None})
     if task.reward is None:
         raise ValueError("the task has no known reward; give reward, (S, A) or (H, S, A)")
-    return FiniteMDP(task, probability, *start_of(task.state_names, start), name="fitted")
+    return FiniteMDP(task, probability, *read_start(task.state_names, start), name="fitted")
 
 
-def start_of(names: Names, start: Any) -> tuple[Array, Array]:
+def read_start(names: Names, start: Any) -> tuple[Array, Array]:
     """Return (states, probabilities) of a start given by name or as {name: probability}."""
     chances = {names[0]: 1.0} if start is None else start
     if not isinstance(chances, Mapping):
         chances = {names[names.number(chances, "start")]: 1.0}
-    weight = as_float("the probabilities of start", list(chances.values()))
-    if not ((weight >= 0).all() and abs(weight.sum() - 1.0) <= 1e-8):
-        raise ValueError(
-            f"the probabilities of start are {weight.tolist()}, which sum to {weight.sum():g}; "
-            "they must be at least 0 and sum to 1"
-        )
+    weight = as_float(name := "the probabilities of start", list(chances.values()))
+    check_distribution(name, weight)
     return np.array([names.number(state, "start") for state in chances]), weight

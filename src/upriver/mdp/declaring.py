@@ -7,19 +7,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sized
-from inspect import signature
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from upriver.checks import (
-    Array,
-    check_function,
-    check_kinds,
-    format_value,
-    is_hashable,
-)
+from upriver.checks import Array, accepts, check_function, check_kinds, format_value, is_hashable
 from upriver.mdp import validation
 from upriver.mdp.validation import check_discount, check_size, support_of_triples
 
@@ -60,17 +54,11 @@ def from_successors(
     """
     from upriver.mdp.task import Task
 
-    listed = as_names("states", states)
-    if len(set(listed)) != len(listed) or not listed:
-        raise ValueError("states must be distinct, and at least one")
+    listed = list_distinct("states", states, "a state")
     found = explore(listed, actions, successors)
     shape, pair = found.shape, found.pair
     order = np.lexsort((found.following, pair))
     support = support_of_triples(pair[order], found.following[order], shape[0] * shape[1])
-    values = None
-    if terminal is not None:
-        check_function("terminal", terminal, "s")
-        values = tabulate("terminal", terminal, zip(listed, strict=True))
     table = rewards = partial = None
     if reward is not None:
         rewards = tabulate_reward(reward, found, unknown=True)[order]
@@ -81,7 +69,8 @@ def from_successors(
     return Task(
         *shape, 1 if horizon is None else horizon, *support, table, states=listed,
         actions=found.actions, next_state_reward=rewards, reward_range=reward_range,
-        terminal=values, discount=check_discount(horizon, discount), partial_reward=partial,
+        terminal=None if terminal is None else tabulate_terminal(terminal, found),
+        discount=check_discount(horizon, discount), partial_reward=partial,
     )  # fmt: skip
 
 
@@ -122,7 +111,7 @@ def explore(
     check_function("successors", successors, "s", "a")
     states, number = list(states), {s: i for i, s in enumerate(states)}
     action_number: dict[Any, int] = {}
-    columns = array("q"), array("q"), array("q")
+    columns = array("q"), array("q"), array("q")  # s, a and s' of each triple
 
     def add(i: int, a: Any, following: list[int]) -> None:
         columns[0].extend([i] * len(following))
@@ -135,13 +124,10 @@ def explore(
         for i in newest:
             for a in actions_of(states[i]):
                 name = f"successors({states[i]!r}, {a!r})"
-                reached = as_names(name, successors(states[i], a))
-                new = [s for s in dict.fromkeys(reached) if s not in number]
+                reached = list_distinct(name, successors(states[i], a), "a state")
+                new = [s for s in reached if s not in number]
                 if new and max_states is None:
                     raise ValueError(f"{name} names {format_value(new[0])}, which is no state")
-                if not reached or len(set(reached)) < len(reached):
-                    wrong = "names a state twice" if reached else "is empty"
-                    raise ValueError(f"{name} {wrong}; it must name each state that can follow")
                 number.update(zip(new, range(len(states), len(states) + len(new)), strict=True))
                 states += new
                 if max_states is not None and len(states) > max_states:
@@ -185,49 +171,43 @@ def read_actions(actions: Any) -> Callable[[Any], list[Any]]:
     """Return a function from a state to its actions, from one or from a list for all states."""
     if callable(actions):
         check_function("actions", actions, "s")
-        return lambda s: check_actions(f"actions({s!r})", actions(s))
-    listed = check_actions("actions", actions)
+        return lambda s: list_distinct(f"actions({s!r})", actions(s), "an action")
+    listed = list_distinct("actions", actions, "an action")
     return lambda _: listed
 
 
-def check_actions(name: str, actions: Any) -> list[Any]:
-    """Return distinct actions, at least one, as a list."""
-    listed = as_names(name, actions)
+def list_distinct(name: str, values: Any, each: str) -> list[Any]:
+    """Return distinct names, at least one, as a list."""
+    listed = as_names(name, values)
     if not listed or len(set(listed)) != len(listed):
-        wrong = "names an action twice" if listed else "is empty"
-        raise ValueError(f"{name} {wrong}; actions must be distinct, and at least one")
+        wrong = f"names {each} twice" if listed else "is empty"
+        raise ValueError(f"{name} {wrong}; its names must be distinct, and at least one")
     return listed
 
 
-def call_for_number(name: str, function: Callable[..., float], *arguments: Any) -> float:
-    """Return the number that the user's function of that name gives."""
+def call_for_number(
+    name: str, function: Callable[..., Any], *arguments: Any, unknown: bool = False
+) -> float:
+    """Return the number that the user's function of that name gives.
+
+    unknown: whether it may return None, which becomes NaN; it must then not return NaN itself.
+    """
     value = function(*arguments)
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        text = ", ".join(map(repr, arguments))
-        raise TypeError(f"{name}({text}) is {format_value(value)}; it must be a number") from None
+    if value is None and unknown:
+        return np.nan
+    with suppress(TypeError, ValueError, OverflowError):
+        if not (np.isnan(number := float(value)) and unknown):
+            return number
+    call, more = ", ".join(map(repr, arguments)), ", or None for unknown" if unknown else ""
+    raise TypeError(f"{name}({call}) is {format_value(value)}; it must be a number{more}")
 
 
-def tabulate(name: str, function: Callable[..., float], arguments: Iterable[Any]) -> Array:
+def tabulate(
+    name: str, function: Callable[..., Any], arguments: Iterable[Any], unknown: bool = False
+) -> Array:
     """Return the numbers that the user's function gives for each tuple of arguments."""
-    return np.array(array("d", (call_for_number(name, function, *given) for given in arguments)))
-
-
-def read_unknown(name: str, function: Callable[..., Any]) -> Callable[..., float]:
-    """Return the user's function with NaN where it returns None, and an error where it is NaN."""
-
-    def number_or_unknown(*arguments: Any) -> float:
-        value = function(*arguments)
-        if value is None:
-            return np.nan
-        value = call_for_number(name, lambda *_: value, *arguments)
-        if np.isnan(value):
-            text = ", ".join(map(repr, arguments))
-            raise ValueError(f"{name}({text}) is nan; it must be a number, or None for unknown")
-        return value
-
-    return number_or_unknown
+    called = (call_for_number(name, function, *given, unknown=unknown) for given in arguments)
+    return np.fromiter(called, np.float64)
 
 
 def tabulate_reward(reward: Callable[..., Any], found: Explored, unknown: bool = False) -> Array:
@@ -235,21 +215,22 @@ def tabulate_reward(reward: Callable[..., Any], found: Explored, unknown: bool =
 
     unknown: whether the function may return None, which becomes NaN.
     """
-    read = read_unknown("reward", reward) if unknown else reward
-    n_rows = len(found.pair)
-    rewards = np.zeros(n_rows)  # where a state stays because it never acts, the reward is 0
-    if takes_next_state(reward):
-        check_function("reward", reward, "s", "a", "s2")
-        rewards[: found.n_listed] = tabulate("reward", read, found.triples())
-        return rewards
-    check_function("reward", reward, "s", "a")
-    pairs, row = np.unique(found.pair[: found.n_listed], return_inverse=True)
-    names = (
-        (found.states[i], found.actions[j])
-        for i, j in zip(*divmod(pairs, found.shape[1]), strict=True)
-    )
-    rewards[: found.n_listed] = tabulate("reward", read, names)[row]
+    # where a state stays because it never acts, the reward is 0
+    rewards, names, row = np.zeros(len(found.pair)), found.triples(), slice(None)
+    three = takes_next_state(reward)
+    check_function("reward", reward, "s", "a", *(["s2"] if three else []))
+    if not three:
+        pairs, row = np.unique(found.pair[: found.n_listed], return_inverse=True)
+        at = zip(*divmod(pairs, found.shape[1]), strict=True)
+        names = ((found.states[i], found.actions[j]) for i, j in at)
+    rewards[: found.n_listed] = tabulate("reward", reward, names, unknown)[row]
     return rewards
+
+
+def tabulate_terminal(terminal: Callable[[Any], float], found: Explored) -> Array:
+    """Return the values (S,) of the states after the last step."""
+    check_function("terminal", terminal, "s")
+    return tabulate("terminal", terminal, zip(found.states, strict=True))
 
 
 def split_rewards(
@@ -269,10 +250,4 @@ def split_rewards(
 
 def takes_next_state(function: Callable[..., Any]) -> bool:
     """Return whether a function is one of (s, a, s'): whether two arguments are too few."""
-    try:
-        signature(function).bind("s", "a")
-    except TypeError:
-        return True
-    except ValueError:  # some builtins have no signature
-        pass
-    return False
+    return not accepts(function, "s", "a")

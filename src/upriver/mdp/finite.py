@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from upriver import checks
 from upriver.checks import Array, Support, as_float, check_instance, check_kinds, read_only_copy
 from upriver.display import Card, add_repr
 from upriver.mdp import archive, building, frames, validation
@@ -145,6 +146,7 @@ class FiniteMDP:
             `Task.with_transitions` adds single transitions to them.
         """
         task = self.true_task
+        checks.check_choice("support", support, ("known", "local", "full"))
         if support == "known":
             return task
         if support == "full":
@@ -152,12 +154,9 @@ class FiniteMDP:
             validation.check_size(task.n_states, int(counts.sum()))
             states = np.tile(np.arange(task.n_states, dtype=np.int32), int((task.sizes > 0).sum()))
             return task.with_support((np.concatenate([[0], np.cumsum(counts)]), states), "full")
-        if support == "local" and self.local is not None:
-            return task.with_support(self.local, "local")
-        problem, allowed = f"support {support!r} is unknown", "'known', 'local' or 'full'"
-        if support == "local":
-            problem, allowed = f"{self.name} declares no local support", "'known' or 'full'"
-        raise ValueError(f"{problem}; it must be {allowed}")
+        if self.local is None:
+            raise ValueError(f"{self.name} declares no local support; use 'known' or 'full'")
+        return task.with_support(self.local, "local")
 
     def plot(self) -> Any:
         """Return a figure of the transitions, one panel for each of the first actions.

@@ -10,7 +10,7 @@ import numpy as np
 
 from upriver.checks import Array, as_float, check_kinds, positive_integer
 from upriver.display import name_column, to_frame
-from upriver.mdp.building import from_triples, start_of
+from upriver.mdp.building import from_triples, read_start
 from upriver.mdp.declaring import as_names
 from upriver.mdp.names import Names, check_names, to_tuples
 
@@ -48,9 +48,8 @@ def from_frame(
     shape = states.size, actions.size
     pair = number_cells(states, s, "state") * shape[1] + number_cells(actions, a, "action")
     following = number_cells(states, s2, "next state")
-    initial = np.zeros(shape[0])
-    starts, weights = start_of(states, s[0] if initial_state is None else initial_state)
-    initial[starts] = weights
+    starts, weights = read_start(states, s[0] if initial_state is None else initial_state)
+    initial = np.bincount(starts, weights, minlength=shape[0])
     names |= {"states": states.given, "actions": actions.given}
     _, first = np.unique(pair * shape[0] + following, return_index=True)
     if len(first) < len(pair):
@@ -88,15 +87,13 @@ def read_columns(frame: Any, required: Sequence[str], refused: str = "") -> dict
     if isinstance(frame, str | Path):
         source, frame = str(frame), read_file(Path(frame))
     # The `columns` of an Arrow table are the columns themselves.
-    present = getattr(frame, "column_names", getattr(frame, "columns", None))
-    if isinstance(frame, Mapping):
-        present = frame
-    if present is None or not hasattr(frame, "__getitem__"):
+    present: Any = getattr(frame, "column_names", getattr(frame, "columns", None))
+    if present is None and not isinstance(frame, Mapping):
         raise TypeError(
             f"frame is a {type(frame).__name__}; it must be a pandas, polars or pyarrow table, a "
             "mapping of columns, or the path of a .csv or .parquet file"
         )
-    present = list(present)
+    present = list(frame if present is None else present)
     for name in required:
         if present.count(name) != 1:
             problem = f"two columns {name!r}" if name in present else f"no column {name!r}"
@@ -107,8 +104,8 @@ def read_columns(frame: Any, required: Sequence[str], refused: str = "") -> dict
             "takes probabilities and rewards of each step"
         )
     cells = {name: list_cells(frame[name]) for name in required}
-    lengths = {name: len(x) for name, x in cells.items()}
-    if len(set(lengths.values())) != 1:
+    if len({len(column) for column in cells.values()}) != 1:
+        lengths = {name: len(column) for name, column in cells.items()}
         raise ValueError(f"the columns of {source} have lengths {lengths}; they must be equal")
     for name, column in cells.items():
         if rows := find_empty(column):
@@ -132,12 +129,11 @@ def list_cells(column: Any) -> list[Any]:
 
 def find_empty(column: list[Any]) -> list[int]:
     """Return the rows in which a column holds null, NaN, pandas' NA or blank text."""
-    empty = {
-        x for x in set(column)
-        if x is None or type(x).__name__ in ("NAType", "NaTType")
-        or (isinstance(x, str) and not x.strip()) or (isinstance(x, float) and x != x)
-    }  # fmt: skip
-    return [i for i, x in enumerate(column) if x in empty] if empty else []
+    import pandas as pd
+
+    cells = pd.Series(column, dtype=object)
+    blank = cells.map(lambda x: isinstance(x, str) and not x.strip())
+    return np.flatnonzero(cells.isna() | blank).tolist()
 
 
 def read_file(path: Path) -> Any:
@@ -175,14 +171,8 @@ def mdp_frame(mdp: FiniteMDP) -> Any:
     if next_state_reward.size:
         reward = reward + next_state_reward
     n_steps = max(len(mdp.probability), len(reward))
-    every = {
-        "step": np.repeat(np.arange(n_steps), task.n_triples),
-        "state": np.tile(name_column(task.states, s), n_steps),
-        "action": np.tile(name_column(task.actions, a), n_steps),
-        "next_state": np.tile(name_column(task.states, s2), n_steps),
-        "probability": np.broadcast_to(mdp.probability, (n_steps, task.n_triples)).ravel(),
-        "reward": np.broadcast_to(reward, (n_steps, task.n_triples)).ravel(),
-    }
-    if n_steps == 1:
-        del every["step"]
-    return to_frame(every)
+    named = name_column(task.states, s), name_column(task.actions, a), name_column(task.states, s2)
+    by_step = (np.broadcast_to(x, (n_steps, task.n_triples)) for x in (mdp.probability, reward))
+    cells = [*(np.tile(x, n_steps) for x in named), *(x.ravel() for x in by_step)]
+    steps = {"step": np.repeat(np.arange(n_steps), task.n_triples)} if n_steps > 1 else {}
+    return to_frame(steps | dict(zip(COLUMNS, cells, strict=True)))

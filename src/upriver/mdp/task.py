@@ -40,8 +40,8 @@ MAX_PLAN_SIZE = 10**10
 class Task:
     """What a learner may know about an MDP.
 
-    Build one with `FiniteMDP.task` or `Task.from_successors`. Rewards are
-    in the user's units; n is the number of triples.
+    Build one with `FiniteMDP.task` or `Task.from_successors`. Rewards are in the user's units; n is
+    the number of triples.
     """
 
     n_states: int
@@ -97,21 +97,15 @@ class Task:
         indptr, successors = validation.check_support((self.indptr, self.successors), self)
         put("indptr", indptr)
         put("successors", successors)
-        if self.reward is not None:
-            put("reward", validation.check_rewards(self, self.reward))
-        if self.next_state_reward is not None:
-            if self.reward is None:
-                raise ValueError("next_state_reward must be None where reward is None")
-            triple_reward = validation.check_next_state_reward(self, self.next_state_reward)
-            put("next_state_reward", triple_reward)
-        if self.partial_reward is not None:
-            if self.reward is not None:
-                raise ValueError("partial_reward must be None where reward is known")
-            put("partial_reward", validation.check_partial_reward(self, self.partial_reward))
-        if self.terminal is not None:
-            if self.infinite_horizon:
-                raise ValueError("terminal is given, but the horizon is infinite; it must be None")
-            put("terminal", validation.check_terminal(self, self.terminal))
+        if self.next_state_reward is not None and self.reward is None:
+            raise ValueError("next_state_reward must be None where reward is None")
+        if self.partial_reward is not None and self.reward is not None:
+            raise ValueError("partial_reward must be None where reward is known")
+        if self.terminal is not None and self.infinite_horizon:
+            raise ValueError("terminal is given, but the horizon is infinite; it must be None")
+        for name in ("reward", "next_state_reward", "partial_reward", "terminal"):
+            if getattr(self, name) is not None:
+                put(name, validation.check_rewards(self, name))
         put("reward_range", validation.check_reward_range(self, self.reward_range))
 
     def describe_pair(self, pair: int, step: int | None = None) -> str:
@@ -266,10 +260,7 @@ class Task:
     def rows(self, state: int, action: int) -> slice:
         """Return the rows of the triples of (state, action), which are numbers."""
         if not (0 <= state < self.n_states and 0 <= action < self.n_actions):
-            raise ValueError(
-                f"(s={state}, a={action}) is not in a task with {self.n_states} states and "
-                f"{self.n_actions} actions"
-            )
+            raise ValueError(f"(s={state}, a={action}) is not in a task with {self.describe()}")
         pair = state * self.n_actions + action
         return slice(int(self.indptr[pair]), int(self.indptr[pair + 1]))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -35,16 +34,16 @@ TRIPLE_BYTES = 64
 
 def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Array]:
     """Return (states, probabilities) of a state number or a distribution (S,)."""
-    if is_whole(initial_state) and 0 <= index(initial_state) < n_states:
-        return np.array([index(initial_state)]), np.ones(1)
-    given = np.empty(0) if is_whole(initial_state) else as_float("initial_state", initial_state)
-    if given.shape != (n_states,):
-        raise ValueError(
-            f"initial_state is {format_value(initial_state)}; it must be a state from 0 to "
-            f"{n_states - 1} or a distribution of shape ({n_states},)"
-        )
-    starts = np.flatnonzero(given)
-    return starts, given[starts]
+    if is_whole(initial_state):
+        if 0 <= index(initial_state) < n_states:
+            return np.array([index(initial_state)]), np.ones(1)
+    elif (given := as_float("initial_state", initial_state)).shape == (n_states,):
+        starts = np.flatnonzero(given)
+        return starts, given[starts]
+    raise ValueError(
+        f"initial_state is {format_value(initial_state)}; it must be a state from 0 to "
+        f"{n_states - 1} or a distribution of shape ({n_states},)"
+    )
 
 
 def support_of_triples(pair: Array, successors: Array, n_pairs: int) -> Support:
@@ -65,16 +64,13 @@ def check_support(support: Support, task: Task) -> Support:
             raise ValueError(f"{name} must be a one-dimensional array of whole numbers")
     check_size(task.n_states, len(support[1]))
     indptr, successors = read_only_copy(support[0], np.int64), np.asarray(support[1])
-    n_pairs = task.n_states * task.n_actions
-    if indptr.shape != (n_pairs + 1,) or indptr[0] != 0 or indptr[-1] != len(successors):
+    n, n_pairs, sizes = len(successors), task.n_states * task.n_actions, np.diff(indptr)
+    ends = indptr.shape == (n_pairs + 1,) and (indptr[0], indptr[-1]) == (0, n)
+    if not ends or (sizes < 0).any():
         raise ValueError(
-            f"indptr must have {n_pairs + 1} entries from 0 to {len(successors)}, the number of "
+            f"indptr must have {n_pairs + 1} entries that ascend from 0 to {n}, the number of "
             "successors"
         )
-    sizes = np.diff(indptr)
-    if (sizes < 0).any():
-        pair = task.describe_pair(int(np.argmax(sizes < 0)))
-        raise ValueError(f"indptr decreases at {pair}; it must not decrease")
     idle = ~(sizes > 0).reshape(task.n_states, task.n_actions).any(axis=1)
     if idle.any():
         raise ValueError(
@@ -146,70 +142,53 @@ def check_initial(states: Array, weights: Array, n_states: int) -> None:
         raise ValueError("initial_states and initial_probability must have the same length")
     if ((states < 0) | (states >= n_states)).any():
         raise ValueError(f"initial_states must lie between 0 and {n_states - 1}")
-    if not (weights >= 0).all():
-        i = int(np.argmin(weights >= 0))
-        raise ValueError(
-            f"initial probability of state {states[i]} is {weights[i]}; it must be >= 0"
-        )
-    if abs(weights.sum() - 1.0) > ROW_TOLERANCE:
-        raise ValueError(f"initial probabilities sum to {weights.sum():.9g}; they must sum to 1")
+    check_distribution("initial probabilities", weights)
 
 
-def check_rewards(task: Task, reward: Any) -> Array:
-    """Return rewards (S, A) or (H, S, A); actions that a state does not have get a reward of 0."""
-    shape = task.n_states, task.n_actions
-    table = check_shape("reward", reward, shape, (task.horizon, *shape))
-
-    def describe(*at: int) -> str:
-        return task.describe_pair(at[-2] * task.n_actions + at[-1], *at[:-2])
-
-    return check_finite("reward", np.where(task.available, table, 0.0), describe)
+def check_distribution(name: str, weights: Array) -> None:
+    """Refuse weights that are negative or do not sum to 1."""
+    if not ((weights >= 0).all() and abs(weights.sum() - 1.0) <= ROW_TOLERANCE):
+        numbers = f"sum to {weights.sum():.9g}, and the least is {weights.min():g}"
+        raise ValueError(f"{name} {numbers}; they must be at least 0 and sum to 1")
 
 
-def check_next_state_reward(task: Task, next_state_reward: Any) -> Array:
-    """Return the rewards (1 or H, n) of triples."""
-    n = task.n_triples
-    rows = check_shape("next_state_reward", next_state_reward, (n,), (1, n), (task.horizon, n))
+def check_rewards(task: Task, name: str) -> Array:
+    """Return a field of rewards or values as a read-only array of finite numbers.
 
-    def describe(_: int, row: int) -> str:
-        s, a, s2 = (x[row] for x in task.triples)
-        pair = task.describe_pair(s * task.n_actions + a)
-        return f"{pair} with next state {task.state_names[s2]!r}"
-
-    return check_finite("reward", np.atleast_2d(rows), describe)
-
-
-def check_partial_reward(task: Task, partial_reward: Any) -> Array:
-    """Return the rewards (n,) of triples, NaN where they are unknown."""
-    rows = check_shape("partial_reward", partial_reward, (task.n_triples,))
-    if np.isinf(rows).any():
-        raise ValueError("partial_reward holds infinity; it must be finite, or NaN where unknown")
-    return rows
-
-
-def check_terminal(task: Task, terminal: Any) -> Array:
-    """Return the values (S,) of the states after the last step."""
-    values = check_shape("terminal", terminal, (task.n_states,))
-    return check_finite("terminal", values, lambda s: repr(task.state_names[s]))
-
-
-def check_shape(name: str, values: Any, *shapes: tuple[int, ...]) -> Array:
-    """Return an array of numbers that has one of the shapes."""
-    array = as_float(name, values)
-    if array.shape not in shapes:
+    `reward` (S, A) or (H, S, A), where actions that a state does not have get 0;
+    `next_state_reward` (1 or H, n); `partial_reward` (n,), NaN where unknown; `terminal` (S,).
+    """
+    n, pairs = task.n_triples, (task.n_states, task.n_actions)
+    shapes: Any = {
+        "reward": (pairs, (task.horizon, *pairs)),
+        "next_state_reward": ((n,), (1, n), (task.horizon, n)),
+        "partial_reward": ((n,),),
+        "terminal": ((task.n_states,),),
+    }[name]
+    values = as_float(name, getattr(task, name))
+    if values.shape not in shapes:
         allowed = " or ".join(map(str, dict.fromkeys(shapes)))
-        raise ValueError(f"{name} has shape {array.shape}; it must be {allowed}")
-    return array
-
-
-def check_finite(name: str, values: Array, describe: Callable[..., str]) -> Array:
-    """Return a read-only copy of finite numbers; `describe` turns an index into text for errors."""
+        raise ValueError(f"{name} has shape {values.shape}; it must be {allowed}")
+    if name == "reward":
+        values = np.where(task.available, values, 0.0)
+    elif name == "next_state_reward":
+        values = np.atleast_2d(values)
     bad = ~(np.abs(values) <= MAX_REWARD)
+    if name == "partial_reward":
+        bad &= ~np.isnan(values)
     if bad.any():
         at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
+        if name == "terminal":
+            where = repr(task.state_names[at[0]])
+        elif name == "reward":
+            where = task.describe_pair(at[-2] * task.n_actions + at[-1], *at[:-2])
+        else:
+            s, a, s2 = (x[at[-1]] for x in task.triples)
+            pair = task.describe_pair(s * task.n_actions + a)
+            where = f"{pair} with next state {task.state_names[s2]!r}"
         raise ValueError(
-            f"{name} of {describe(*at)} is {values[at]}; rewards and values must be finite numbers "
-            f"of at most {MAX_REWARD:g}"
+            f"{name} of {where} is {values[at]}; rewards and values must be finite numbers of at "
+            f"most {MAX_REWARD:g}"
         )
     return read_only_copy(values)
 

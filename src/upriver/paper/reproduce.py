@@ -35,7 +35,7 @@ def reproduce(
     jobs: int | None = None,
     retune: bool = False,
     reporter: Reporter | None = None,
-    command: str | None = None,
+    command: str = "",
 ) -> Reproduced:
     """Play both settings of Table 1, `runs` runs of each method in each column, and write them.
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.agents.base import Agent, check_agent, check_state
-from upriver.checks import Array, check_instance, check_kinds, check_seed, positive_integer
+from upriver.checks import check_instance, check_kinds, check_seed, positive_integer
 from upriver.display import add_repr
 from upriver.mdp import FiniteMDP
-from upriver.mdp.archive import Unwritable, digest, encode, load_object, name_of, save_object
+from upriver.mdp.archive import Unwritable, digest, load_object, name_of, save_object
 
 
 @add_repr
@@ -109,14 +109,14 @@ def fingerprint_agent(agent: Any) -> str:
     parts = {"class": name_of(type(agent))}
     is_agent = is_dataclass(agent) and not isinstance(agent, type)
     for field in fields(agent) if is_agent else ():
-        value, arrays = getattr(agent, field.name), {}
+        value = getattr(agent, field.name)
         try:
-            parts[field.name] = digest(encode(value, arrays), arrays)
+            parts[field.name] = digest(value)
         except Unwritable:
             name = getattr(value, "__qualname__", type(value).__qualname__)
             wrapped = is_dataclass(value) and not isinstance(value, type)
             parts[field.name] = fingerprint_agent(value) if wrapped else name
-    return digest(parts, {})
+    return digest(parts)
 
 
 def fingerprint_mdp(mdp: FiniteMDP | None) -> str:
@@ -131,9 +131,7 @@ def fingerprint_mdp(mdp: FiniteMDP | None) -> str:
     parts = {field.name: getattr(task, field.name) for field in fields(task)}
     for what in ("states", "actions"):  # names may be objects that no file can hold
         parts[what] = None if parts[what] is None else list(map(repr, parts[what]))
-    arrays: dict[str, Array] = {}
-    start = mdp.initial_states, mdp.initial_probability
-    return digest(encode([parts, mdp.probability, *start], arrays), arrays)
+    return digest([parts, mdp.probability, mdp.initial_states, mdp.initial_probability])
 
 
 def check_fingerprint(resume: Checkpoint, agent: Any, mdp: FiniteMDP | None) -> None:

@@ -29,7 +29,7 @@ from upriver.checks import Array
 from upriver.features import automatic
 from upriver.features.automatic import list_variables
 from upriver.mdp import Task
-from upriver.mdp.declaring import read_unknown, takes_next_state
+from upriver.mdp.declaring import call_for_number, takes_next_state
 from upriver.mdp.validation import support_of_triples
 from upriver.mnl import model as mnl
 from upriver.planning import draw_tie_seed
@@ -291,11 +291,12 @@ class Discovery:
     def fill_rewards(self, known: Array, pair: Array, following: Array, names: list[Any]) -> None:
         """Write the declared rewards into known (n,), but for NEW."""
         declared: Any = self.declared.reward
-        reward, three = read_unknown("reward", declared), takes_next_state(declared)
+        three = takes_next_state(declared)
         for i in np.flatnonzero(np.isnan(known) & (following < len(names) - 1)):
             s, a = divmod(int(pair[i]), len(self.actions))
             s2 = [names[following[i]]] if three else []
-            known[i] = reward(names[s], self.actions[a], *s2)
+            triple = names[s], self.actions[a], *s2
+            known[i] = call_for_number("reward", declared, *triple, unknown=True)
 
     def align(self) -> None:
         """Lay what was seen out in the rows of the task."""

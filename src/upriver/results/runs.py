@@ -265,12 +265,12 @@ def find_store(folder: str | Path) -> Path:
 
 def read_failures(root: Path) -> list[dict[str, Any]]:
     """Return the runs that raised and have not succeeded since: env, agent, seed and error."""
-    from upriver.experiments.store import read_text
+    from upriver.experiments.store import read_bytes
 
     failures = []
     for path in sorted((root / "_failed").rglob("*.json")):
         try:
-            record = json.loads(read_text(path))
+            record = json.loads(read_bytes(path))
             row = *(record["run"][key] for key in ("env", "label", "seed")), record["error"]
         except (ValueError, KeyError, TypeError, RecursionError):
             row = "", "", "", f"{path} is damaged"
