@@ -318,7 +318,7 @@ def test_seeds_can_be_replaced():
     experiment = changed(environments=[{"name": "riverswim-4", "episodes": 2}])
     assert {r.seed for r in experiment.with_seeds(3, first=5).runs()} == {5, 6, 7}
     assert {r.episodes for r in experiment.runs()} == {2}
-    with pytest.raises(ValueError, match=r"seeds of base: count is 0"):
+    with pytest.raises(ValueError, match=r"base: seeds.count is 0"):
         experiment.with_seeds(0)
 
 

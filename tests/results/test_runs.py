@@ -76,7 +76,7 @@ def test_episodes_lost_are_counted_in_mean_optimal_values():
     assert one.totals("regret") == pytest.approx([3.0])
     assert one.totals("episodes lost") == pytest.approx([1.5])
     assert one.value_shares() == pytest.approx([5 / 8])
-    with pytest.raises(ValueError, match="quantity 'gain' is unknown"):
+    with pytest.raises(ValueError, match="quantity is 'gain'"):
         one.totals("gain")
 
 

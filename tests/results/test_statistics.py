@@ -179,7 +179,7 @@ def test_paired_differences_by_hand():
     assert statistics.paired_difference(b, a).mean == pytest.approx(-4 / 3)
     with pytest.raises(ValueError, match="no seed in common"):
         statistics.paired_difference(a, b._replace(seeds=b.seeds + 100))
-    with pytest.raises(ValueError, match="river and of 2 on elsewhere are no pairs"):
+    with pytest.raises(ValueError, match="river and of 2 episodes on elsewhere are no pairs"):
         statistics.paired_difference(a, b._replace(env="elsewhere"))
 
 
@@ -252,7 +252,7 @@ def test_a_window_averages_the_last_episodes(rng):
     np.testing.assert_allclose(curve.mean, plain)
     with pytest.raises(ValueError, match="window is 0"):
         statistics.compute_curve(make_sample(x), window=0)
-    with pytest.raises(ValueError, match="quantity 'regrets' is unknown"):
+    with pytest.raises(ValueError, match="quantity is 'regrets'"):
         statistics.compute_curve(make_sample(x), "regrets")
 
 

@@ -126,7 +126,7 @@ def compare_with(samples: list[Sample], agent: str, of: str) -> list[list[str]]:
     labelled = list(zip(label_samples(samples), samples, strict=True))
     for name, base in labelled:
         for label, s in labelled if base.agent == agent else ():
-            if s.agent == agent or not s.same_problem(base):
+            if s.agent == agent or s.problem != base.problem:
                 continue
             pairs, numbers = 0, ["–"] * 3
             if np.isin(s.seeds, base.seeds).any():

@@ -162,10 +162,7 @@ def coverage(
         raise ValueError("agent has other features than those given; build it with the same")
     theta = theta_star(mdp, features)
     if len(theta) > 1 and not agent.per_step:
-        raise ValueError(
-            "the transitions change with the step, so there is no single theta*; "
-            "use an agent with per_step=True"
-        )
+        raise ValueError("theta* changes with the step; use an agent with per_step=True")
     radii = lemma_radii(features, theta, agent, delta) if radii is None else radii
     for name, radius in radii.items():
         check_function(f"radii[{name!r}]", radius, "evidence")

@@ -64,14 +64,9 @@ def make_card(thing: Any) -> Card:
     """Return the card of an object; that of its fields where it has no method `card`."""
     if hasattr(thing, "card"):
         return thing.card()
-    if is_dataclass(thing):
-        names = [f.name for f in fields(thing) if f.repr]
-    else:
-        names = list(getattr(thing, "_fields", ()))
-    found = {name: getattr(thing, name) for name in names}
-    return Card({
-        name.removeprefix("n_").replace("_", " "): x for name, x in found.items() if x is not None
-    })  # fmt: skip
+    own = [f.name for f in fields(thing) if f.repr] if is_dataclass(thing) else thing._fields
+    found = {name.removeprefix("n_").replace("_", " "): getattr(thing, name) for name in own}
+    return Card({name: x for name, x in found.items() if x is not None})
 
 
 def format_line(self: Any) -> str:
@@ -118,12 +113,11 @@ def format_html(self: Any) -> str:
     card = make_card(self)
     of = f' <span class="of">{escape(card.of)}</span>' if card.of else ""
     parts = [f"<div><b>{escape(type(self).__name__)}</b>{of}</div>"]
-    if card.facts:
-        facts = "".join(
-            f"<span><i>{escape(label)}</i> {escape(format_brief(value))}</span>"
-            for label, value in card.facts.items()
-        )
-        parts.append(f'<div class="facts">{facts}</div>')
+    facts = (
+        f"<span><i>{escape(label)}</i> {escape(format_brief(value))}</span>"
+        for label, value in card.facts.items()
+    )
+    parts += [f'<div class="facts">{"".join(facts)}</div>'] if card.facts else []
     notes = [card.more] if card.more else []
     try:
         every = card.rows() if card.rows is not None else ()
@@ -144,6 +138,5 @@ def format_html(self: Any) -> str:
 
         head = format_row("th", {c: str(c).replace("_", " ") for c in rows[0]})
         parts.append(f"<table>{head}{''.join(format_row('td', row) for row in rows)}</table>")
-    if notes:
-        parts.append(f'<div class="more">{escape("; ".join(notes))}</div>')
+    parts += [f'<div class="more">{escape("; ".join(notes))}</div>'] if notes else []
     return f'<div class="upriver">{STYLE}{"".join(parts)}</div>'

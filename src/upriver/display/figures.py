@@ -105,7 +105,6 @@ def plot_policy(table: Array, states: Any, actions: Any) -> Figure:
     if actions is not None and maps.find_grid(states) is not None:
         return maps.plot_policy_map(table[0], states, actions)
     from matplotlib.colors import to_rgb
-    from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
 
     n_steps, n_states = table.shape
@@ -114,18 +113,25 @@ def plot_policy(table: Array, states: Any, actions: Any) -> Figure:
     height = 1.1 + min(max(n_steps, 4), 40) * 0.09
     figure, axes = new_figure(min(WIDTHS["two"], 2.0 + 0.22 * n_states), height)
     ax: Axes = axes[0, 0]
-    colours = pick_colours(action_names)
-    ax.imshow(np.array([to_rgb(c) for c in colours])[table], aspect="auto")
+    ax.imshow(np.array([to_rgb(c) for c in pick_colours(action_names)])[table], aspect="auto")
     ax.grid(visible=False)
     ax.set(xlabel="state", ylabel="step")
     label_states(ax, state_names)
     if any(len(str(s)) > 3 for s in state_names[:MAX_LABELS]):
         ax.tick_params(axis="x", rotation=90)
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    handles = [Patch(color=colours[a], label=as_label(action_names[a])) for a in np.unique(table)]
+    add_action_legend(ax, table, action_names)
+    return figure
+
+
+def add_action_legend(ax: Axes, table: Array, actions: Sequence[Any]) -> None:
+    """Name the colours of the actions of a table above the axes."""
+    from matplotlib.patches import Patch
+
+    colours = pick_colours(actions)
+    handles = [Patch(color=colours[a], label=as_label(actions[a])) for a in np.unique(table)]
     above: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
     ax.legend(handles=handles, ncols=4, handlelength=1.0, columnspacing=1.2, **above)
-    return figure
 
 
 @figure_style()
@@ -140,12 +146,10 @@ def plot_coefficients(rows: Sequence[Mapping[str, Any]], label: str = "log-odds"
     shown = find_informative(low, high)
     without_zero = (low > 0) | (high < 0)
     ax.axvline(0.0, color=INK, linewidth=0.8)
+    look: Any = {"fmt": "o", "color": BLUE, "markersize": 4.5, "linewidth": 1.1}
     for which, face in ((shown & without_zero, BLUE), (shown & ~without_zero, "white")):
         errors = np.array([middle - low, high - middle])[:, which]
-        ax.errorbar(
-            middle[which], y[which], xerr=errors, fmt="o", color=BLUE, markersize=4.5,
-            markerfacecolor=face, linewidth=1.1,
-        )  # fmt: skip
+        ax.errorbar(middle[which], y[which], xerr=errors, markerfacecolor=face, **look)
     least, most = ax.get_xlim()
     for ends, edge, marker in ((low < least, 0.02, "<"), (high > most, 0.98, ">")):
         at = y[~shown & (ends | ~(np.isfinite(low) & np.isfinite(high)))]
@@ -208,7 +212,7 @@ def plot_choices(
 
 
 @figure_style()
-def plot_curves(x: Array, curves: Mapping[str, Array], xlabel: str, ylabel: str) -> Figure:
+def plot_shares(x: Array, curves: Mapping[str, Array], xlabel: str, ylabel: str) -> Figure:
     """Draw shares or probabilities over x, each with its name at its end."""
     figure, axes = new_figure(WIDTHS["two"] * 0.7, 2.6)
     ax: Axes = axes[0, 0]

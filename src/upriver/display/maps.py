@@ -17,6 +17,7 @@ from upriver.display.figures import (
     INK,
     PALE,
     WIDTHS,
+    add_action_legend,
     as_label,
     figure_style,
     new_figure,
@@ -104,22 +105,29 @@ def plot_transitions(
 
 def draw_moves(ax: Axes, grid: Array, moves: Array) -> None:
     """Draw the expected move of each cell as an arrow; a dot where nothing moves."""
-    row, column = grid.T
-    ax.set(
-        xlim=(column.min() - 0.6, column.max() + 0.6), ylim=(row.max() + 0.6, row.min() - 0.6),
-        aspect="equal", xlabel="column", ylabel="row",
-    )  # fmt: skip
+    set_limits(ax, grid, xlabel="column", ylabel="row")
     size = np.hypot(*moves.T)
     still = size < 1e-9
-    ax.plot(column[still], row[still], ".", color=INK, markersize=4)
+    ax.plot(*grid[still, ::-1].T, ".", color=INK, markersize=4)
     moving = ~still & np.isfinite(size)
     longest = max(1.0, float(size[moving].max(initial=0.0)))  # an arrow ends within its cell
-    step = 0.8 * moves[moving] / longest
-    ax.quiver(
-        column[moving], row[moving], step[:, 1], step[:, 0], color=BLUE, angles="xy", units="xy",
-        scale_units="xy", scale=1.0, pivot="mid", width=0.07, headwidth=4.5, minlength=0.1,
-    )  # fmt: skip
+    draw_arrows(ax, grid[moving], 0.8 * moves[moving] / longest, BLUE)
+
+
+def set_limits(ax: Axes, grid: Array, **labels: str) -> None:
+    """Let the axes hold all cells (n, 2), rows from top to bottom."""
+    (top, left), (bottom, right) = grid.min(axis=0), grid.max(axis=0)
+    limits = {"xlim": (left - 0.6, right + 0.6), "ylim": (bottom + 0.6, top - 0.6)}
+    ax.set(aspect="equal", **limits, **labels)  # pyright: ignore[reportArgumentType]
     ax.grid(visible=False)
+
+
+def draw_arrows(ax: Axes, grid: Array, moves: Array, colour: str, width: float = 0.07) -> None:
+    """Draw a move (n, 2) of rows and columns at the centre of each cell (n, 2)."""
+    ax.quiver(
+        *grid[:, ::-1].T, *moves[:, ::-1].T, color=colour, angles="xy", units="xy",
+        scale_units="xy", scale=1.0, pivot="mid", width=width, headwidth=4.5, minlength=0.1,
+    )  # fmt: skip
 
 
 def find_span(matrix: Array) -> int:
@@ -171,30 +179,19 @@ def draw_diagram(ax: Axes, matrix: Array, states: Sequence[Any]) -> None:
 @figure_style()
 def plot_policy_map(table: Array, states: Sequence[Any], actions: Sequence[Any]) -> Figure:
     """Plot the actions (S,) of states that are pairs: colours, and arrows of named directions."""
-    from matplotlib.patches import Patch
-
     grid, colours = find_grid(states), pick_colours(actions)
     assert grid is not None
-    row, column = grid.T
     n_rows, n_columns = np.ptp(grid, axis=0) + 1
     side = min(WIDTHS["two"] / n_columns, 0.45)
     figure, axes = new_figure(max(2.6, (n_columns + 1) * side), (n_rows + 1) * side + 0.4)
     ax: Axes = axes[0, 0]
-    ax.set(
-        xlim=(column.min() - 0.6, column.max() + 0.6), ylim=(row.max() + 0.6, row.min() - 0.6),
-        aspect="equal", xlabel="column", ylabel="row",
-    )  # fmt: skip
-    ax.scatter(column, row, c=[colours[a] for a in table], marker="s", s=(side * 60.0) ** 2)
+    set_limits(ax, grid, xlabel="column", ylabel="row")
+    cells: Any = {"marker": "s", "s": (side * 60.0) ** 2}
+    ax.scatter(*grid[:, ::-1].T, c=[colours[a] for a in table], **cells)
     moves = np.array([COMPASS.get(str(a).lower(), (0, 0)) for a in actions])[table]
     named = moves.any(axis=1)
-    ax.quiver(
-        column[named], row[named], *(0.6 * moves[named, ::-1].T), color="white", angles="xy",
-        units="xy", scale_units="xy", scale=1.0, pivot="mid", width=0.07, headwidth=4.5,
-    )  # fmt: skip
-    handles = [Patch(color=colours[a], label=as_label(actions[a])) for a in np.unique(table)]
-    above: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
-    ax.legend(handles=handles, ncols=4, handlelength=1.0, columnspacing=1.2, **above)
-    ax.grid(visible=False)
+    draw_arrows(ax, grid[named], 0.6 * moves[named], "white")
+    add_action_legend(ax, table, actions)
     return figure
 
 
@@ -228,21 +225,17 @@ def animate_episodes(
             share, moves, text = episodes[k]
             ax.clear()
             ax.set_axis_off()
-            ax.set(xlim=(-0.6, n_columns - 0.4), ylim=(n_rows - 0.4, -0.6), aspect="equal")
-            ax.set_title(
-                f"{name:{longest}}  {text}", loc="left", family="DejaVu Sans Mono", fontsize=7
-            )
+            set_limits(ax, place)
+            title = f"{name:{longest}}  {text}"
+            ax.set_title(title, loc="left", family="DejaVu Sans Mono", fontsize=7)
             ax.scatter(
-                place[:, 1], place[:, 0], c=share, cmap="Blues", vmin=0.0, vmax=0.4, marker="s",
+                *place[:, ::-1].T, c=share, cmap="Blues", vmin=0.0, vmax=0.4, marker="s",
                 s=(side * 62.0) ** 2, edgecolors=PALE, linewidths=0.6,
             )  # fmt: skip
             size = np.hypot(*moves.T)
-            step = 0.6 * moves / np.maximum(size, 1e-12)[:, None]
-            step[size < 1e-9] = 0.0
-            ax.quiver(
-                place[:, 1], place[:, 0], step[:, 1], step[:, 0], color=INK, angles="xy",
-                units="xy", scale_units="xy", scale=1.0, pivot="mid", width=0.05, headwidth=5,
-            )  # fmt: skip
+            moving = size >= 1e-9
+            step = 0.6 * moves[moving] / size[moving, None]
+            draw_arrows(ax, place[moving], step, INK, width=0.05)
 
     animation = FuncAnimation(figure, draw, frames=n_frames)  # pyright: ignore[reportArgumentType]
     animation.save(str(path), writer=PillowWriter(fps=max(1, round(1.0 / seconds))), dpi=110)

@@ -198,9 +198,7 @@ def find_rule(field: str, name: str) -> Any:
     """Return a function of this package for a field, or one of the caller's."""
     found = find_object(field, name, {**FUNCTIONS.get(field, {}), **RULES.get(field, {})})
     if not callable(found):
-        raise ValueError(
-            f"{field} {name!r} must be a function, or a class whose objects are called"
-        )
+        raise ValueError(f"{field} {name!r} must be a function, or a class with __call__")
     return found
 
 

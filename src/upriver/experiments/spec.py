@@ -37,10 +37,10 @@ from upriver.mdp.names import abbreviate
 
 TUNING_SEEDS = 1_000_000
 """Seeds from here on are for tuning; an experiment's own must lie below."""
-MAX_EPISODES = 1_000_000_000
+CATALOGUE = resources.files("upriver.experiments") / "catalogue"
 
 Label = Annotated[str, Field(pattern=r"^[\w{][\w .+()@,:{}-]*$", max_length=100)]
-Episodes = Annotated[pd.StrictInt, Field(ge=1, le=MAX_EPISODES)]
+Episodes = Annotated[pd.StrictInt, Field(ge=1, le=1_000_000_000)]
 Whole = Annotated[pd.StrictInt, Field(ge=-(2**63), lt=2**63)]
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e300, le=1e300)]
 
@@ -184,13 +184,11 @@ class EnvironmentEntry(Entry):
         """The label, or the name with its size and whatever else was given."""
         if self.label is not None:
             return self.label
-        given = self.numbers
-        entry = registry.ENVIRONMENTS.get(self.name)
-        parts = [self.name]
+        given, parts = self.numbers, [self.name]
         if ":" in self.name:  # of an own function the MDP's name, if it has been given one
             own = get_mdp(self.run_data).name
             parts = [self.name.rpartition(":")[2] if own == FiniteMDP.name else own]
-        if entry is not None:
+        if entry := registry.ENVIRONMENTS.get(self.name):
             size = given.pop(entry.size, self.settings[entry.size])
             parts.append(f"{size:g}" if isinstance(size, float) else str(size))
         parts += [f"{key}-{number}" for key, number in given.items()]
@@ -248,12 +246,10 @@ class AgentEntry(Entry):
     def numbers_at(self, env: str) -> dict[str, Any]:
         """Return all settings on one environment, defaults included, in their plain form."""
         given = {**self.numbers, **self.at.get(env, {})}
-        full = {}
         for key, default in self.settings.items():
-            if key not in given and default is MISSING:
+            if given.setdefault(key, registry.to_plain(key, default)) is MISSING:
                 raise ValueError(f"agent {self.full_label!r} lacks its setting {key!r}")
-            full[key] = given[key] if key in given else registry.to_plain(key, default)
-        return full
+        return {key: given[key] for key in self.settings}
 
 
 def split_name(name: Any) -> tuple[str, dict[str, int]]:
@@ -355,9 +351,7 @@ def environment_model(name: str, make: Callable[..., Any]) -> type[EnvironmentEn
 
 def read_environment(entry: Any, info: pd.ValidationInfo) -> list[EnvironmentEntry]:
     """Validate an environment by the model of its name; riverswim-6 becomes n_states = 6."""
-    if not isinstance(entry, dict):
-        raise ValueError(f"it is {format_value(entry)}; it must be a table")
-    if ("name" in entry) == ("path" in entry):
+    if not isinstance(entry, dict) or ("name" in entry) == ("path" in entry):
         raise ValueError("an environment needs either a name or a path")
     if "path" in entry:
         return [FileEntry.model_validate(entry, context=info.context)]
@@ -432,11 +426,14 @@ class Experiment(Strict):
         return self
 
     def card(self) -> Card:
-        runs = len(self.environments) * len(self.agents) * self.seeds.count
-        facts: dict[str, Any] = {"runs": runs, "episodes": self.episodes}
-        for kind, entries in (("environments", self.environments), ("agents", self.agents)):
-            facts[kind] = abbreviate([entry.full_label for entry in entries])
-        return Card(facts | {"seeds": self.seeds.count}, of=self.name)
+        places, agents = self.environments, self.agents
+        facts = {
+            "runs": len(places) * len(agents) * self.seeds.count, "episodes": self.episodes,
+            "environments": abbreviate([entry.full_label for entry in places]),
+            "agents": abbreviate([entry.full_label for entry in agents]),
+            "seeds": self.seeds.count,
+        }  # fmt: skip
+        return Card(facts, of=self.name)
 
     def runs(self) -> list[RunSpec]:
         """Return every run, ordered by environment, agent and seed."""
@@ -460,10 +457,7 @@ class Experiment(Strict):
 
     def with_seeds(self, count: int, first: int = 0) -> Experiment:
         """Return the same experiment with other seeds."""
-        try:
-            return self.model_copy(update={"seeds": Seeds(first=first, count=count)})
-        except pd.ValidationError as error:
-            raise ValueError(f"seeds of {self.name}: {describe_mistake(error)}") from error
+        return parse(self.to_data() | {"seeds": {"first": first, "count": count}}, self.name)
 
     def to_toml(self) -> str:
         """Return the text of an experiment file, in which names of files are absolute."""
@@ -488,14 +482,8 @@ def parse(
 def describe_mistake(error: pd.ValidationError) -> str:
     """Return the first problem as one sentence: where, what, and what is allowed."""
     first = error.errors(include_url=False)[0]
-    where = ""
-    for part in first["loc"]:
-        if isinstance(part, int):
-            where += f"[{part}]"
-        elif not part.startswith("@"):
-            where += f".{part}" if where else part
-    given = format_value(first.get("input"))
-    given = given if len(given) <= 100 else f"{given[:100]} ..."
+    path = (f"[{x}]" if isinstance(x, int) else f".{x}" for x in first["loc"] if str(x)[0] != "@")
+    where, given = "".join(path).removeprefix("."), format_value(first.get("input"))
     if first["type"] == "missing":
         return f"{where} is missing"
     if first["type"] == "value_error":
@@ -536,9 +524,7 @@ def schema() -> dict[str, Any]:
 
 def catalogue() -> list[str]:
     """Return the names of the experiments that come with the package."""
-    folder = resources.files("upriver.experiments") / "catalogue"
-    names = (f.name for f in folder.iterdir())
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+    return sorted(f.name.removesuffix(".toml") for f in CATALOGUE.iterdir())
 
 
 @check_kinds
@@ -548,8 +534,7 @@ def load(name: str | Path) -> Experiment:
     An experiment that names code of your own needs `import_code(FILE)` before.
     """
     if str(name) in catalogue():
-        file = resources.files("upriver.experiments") / "catalogue" / f"{name}.toml"
-        return loads(file.read_text(encoding="utf-8"), f"catalogue {name}")
+        return loads((CATALOGUE / f"{name}.toml").read_text(encoding="utf-8"), str(name))
     if not str(name).endswith(".toml") and not Path(name).exists():
         raise unknown("experiment", str(name), catalogue())
     try:

@@ -170,7 +170,7 @@ class PolicyValues:
 
         curve = {"": self.acceptability(thresholds, effect, cost)}
         labels = f"value of one unit of {effect}", "probability of being cost-effective"
-        return figures.plot_curves(np.asarray(thresholds), curve, *labels)
+        return figures.plot_shares(np.asarray(thresholds), curve, *labels)
 
 
 def cohort_trace(model: TransitionModel, policy: Any) -> Any:

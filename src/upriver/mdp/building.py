@@ -20,15 +20,10 @@ from upriver.checks import (
     check_sparse,
     positive_integer,
 )
-from upriver.mdp import declaring
+from upriver.mdp import declaring, validation
 from upriver.mdp.names import Names
 from upriver.mdp.task import Task
-from upriver.mdp.validation import (
-    check_discount,
-    check_distribution,
-    initial_distribution,
-    support_of_triples,
-)
+from upriver.mdp.validation import check_discount, support_of_triples
 
 if TYPE_CHECKING:
     from upriver.mdp.finite import FiniteMDP
@@ -69,10 +64,8 @@ def from_arrays(
     shape = n_states, n_actions
     if table.shape in {(*shape, n_states), (horizon, *shape, n_states)}:
         if table.shape == (horizon, *shape) and table.size > 1:
-            raise ValueError(
-                f"reward has shape {table.shape}, which may be (H, S, A) or (S, A, S); give it as "
-                f"{(horizon, *table.shape)}, (H, S, A, S)"
-            )
+            what = f"reward {table.shape} may be (H, S, A) or (S, A, S)"
+            raise ValueError(f"{what}; give it as {(horizon, *table.shape)}, (H, S, A, S)")
         next_state_reward = table.reshape(-1, len(flat[0]), n_states)[:, pair, successors]
         table = np.zeros(shape)
     probability = flat[:, pair, successors]
@@ -101,10 +94,8 @@ def from_sparse(
     from scipy import sparse
 
     if not sparse.issparse(transition):
-        raise TypeError(
-            f"transition is a {type(transition).__name__}; it must be a scipy.sparse matrix "
-            "(for a dense array use from_arrays)"
-        )
+        wanted = "a scipy.sparse matrix (for a dense array use from_arrays)"
+        raise TypeError(f"transition is a {type(transition).__name__}; it must be {wanted}")
     matrix = check_sparse("transition", transition)
     n_states = matrix.shape[1]
     if n_states == 0 or matrix.shape[0] == 0 or matrix.shape[0] % n_states:
@@ -222,7 +213,7 @@ def assemble(
         discount=check_discount(horizon, names.get("discount")),
         **{key: x for key, x in names.items() if key in of_task},
     )  # fmt: skip
-    starts, weights = initial_distribution(initial_state, shape[0])
+    starts, weights = validation.initial_distribution(initial_state, shape[0])
     rest = {key: x for key, x in names.items() if key in of_mdp}
     return FiniteMDP(task, probability[:, keep], starts, weights, **rest)
 
@@ -248,5 +239,5 @@ def read_start(names: Names, start: Any) -> tuple[Array, Array]:
     if not isinstance(chances, Mapping):
         chances = {names[names.number(chances, "start")]: 1.0}
     weight = as_float(name := "the probabilities of start", list(chances.values()))
-    check_distribution(name, weight)
+    validation.check_distribution(name, weight)
     return np.array([names.number(state, "start") for state in chances]), weight

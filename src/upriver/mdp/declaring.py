@@ -131,10 +131,8 @@ def explore(
                 number.update(zip(new, range(len(states), len(states) + len(new)), strict=True))
                 states += new
                 if max_states is not None and len(states) > max_states:
-                    raise ValueError(
-                        f"more than max_states={max_states} states are reachable within "
-                        f"{max_steps} steps; raise max_states or shorten the horizon"
-                    )
+                    found = f"more than max_states={max_states} states within {max_steps} steps"
+                    raise ValueError(f"{found}; raise max_states or shorten the horizon")
                 add(i, a, [number[s] for s in reached])
             if i + 1 >= SAMPLE or len(columns[0]) > validation.MAX_TRIPLES:
                 check_size(len(states), len(columns[0]) / (i + 1) * len(states))

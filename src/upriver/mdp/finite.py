@@ -54,10 +54,8 @@ class FiniteMDP:
         probability = np.atleast_2d(as_float("probability", self.probability))
         n, steps = task.n_triples, task.horizon
         if probability.shape not in {(1, n), (steps, n)}:
-            raise ValueError(
-                f"probability has shape {probability.shape}; with {n} triples and horizon {steps} "
-                f"it must be (1, {n}) or ({steps}, {n})"
-            )
+            shapes = f"it must be (1, {n}) or ({steps}, {n})"
+            raise ValueError(f"probability has shape {probability.shape}; {shapes}")
         put("probability", read_only_copy(validation.normalize_probabilities(probability, task)))
         states = read_only_copy(as_float("initial_states", self.initial_states), np.int64)
         weights = read_only_copy(as_float("initial_probability", self.initial_probability))
@@ -98,10 +96,8 @@ class FiniteMDP:
         average reward. Probabilities and rewards must not depend on the step."""
         self.check_any_number_of_steps()
         if len(self.probability) > 1 or self.reward.ndim > 2:
-            raise ValueError(
-                f"{self.name} changes with the step; an infinite horizon needs one transition and "
-                "one reward for all steps"
-            )
+            why = "an infinite horizon needs one transition and one reward for all steps"
+            raise ValueError(f"{self.name} changes with the step; {why}")
         discount = validation.check_discount(None, discount)
         return replace(self, true_task=replace(self.true_task, horizon=1, discount=discount))
 
@@ -180,10 +176,8 @@ class FiniteMDP:
             table = np.zeros((self.n_actions, self.n_states, self.n_states))
             table[a, s, s2] = self.probability[0]
         else:
-            raise ValueError(
-                f"{self.name} has {self.n_states} states; a picture has at most "
-                f"{maps.MAX_STATES}, use to_frame()"
-            )
+            most = f"a picture has at most {maps.MAX_STATES}, use to_frame()"
+            raise ValueError(f"{self.name} has {self.n_states} states; {most}")
         table[~task.available.T] = np.nan
         names = [task.action_names[i] for i in range(shown)]
         more = self.n_actions - shown

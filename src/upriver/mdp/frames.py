@@ -89,31 +89,24 @@ def read_columns(frame: Any, required: Sequence[str], refused: str = "") -> dict
     # The `columns` of an Arrow table are the columns themselves.
     present: Any = getattr(frame, "column_names", getattr(frame, "columns", None))
     if present is None and not isinstance(frame, Mapping):
-        raise TypeError(
-            f"frame is a {type(frame).__name__}; it must be a pandas, polars or pyarrow table, a "
-            "mapping of columns, or the path of a .csv or .parquet file"
-        )
+        wanted = "a table of pandas, polars or pyarrow, a mapping of columns, or the path of a file"
+        raise TypeError(f"frame is a {type(frame).__name__}; it must be {wanted}")
     present = list(frame if present is None else present)
     for name in required:
         if present.count(name) != 1:
             problem = f"two columns {name!r}" if name in present else f"no column {name!r}"
             raise ValueError(f"{source} has {problem}; it has {present}")
     if refused in present:
-        raise ValueError(
-            f"{source} has a column {refused!r}, and its rows must hold at every step; from_arrays "
-            "takes probabilities and rewards of each step"
-        )
+        remedy = "from_arrays takes probabilities and rewards of each step"
+        raise ValueError(f"{source} has a column {refused!r}; {remedy}")
     cells = {name: list_cells(frame[name]) for name in required}
     if len({len(column) for column in cells.values()}) != 1:
         lengths = {name: len(column) for name, column in cells.items()}
         raise ValueError(f"the columns of {source} have lengths {lengths}; they must be equal")
     for name, column in cells.items():
         if rows := find_empty(column):
-            more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
-            raise ValueError(
-                f"column {name!r} of {source} is empty in row {', '.join(map(str, rows[:5]))}{more}"
-                " (rows count from 0)"
-            )
+            where = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+            raise ValueError(f"column {name!r} of {source} is empty in row {where} (from 0)")
     if not cells[required[0]]:
         raise ValueError(f"{source} has no rows")
     return cells

@@ -88,10 +88,8 @@ class Task:
         for name in ("n_states", "n_actions", "horizon"):
             put(name, positive_integer(name, getattr(self, name)))
         if self.horizon * max(self.n_states, self.n_actions) > MAX_PLAN_SIZE:
-            raise ValueError(
-                f"horizon {self.horizon} times {self.n_states} states and {self.n_actions} actions "
-                f"is more than {MAX_PLAN_SIZE:.0e} entries, which no plan can hold"
-            )
+            size = f"horizon {self.horizon}, {self.n_states} states and {self.n_actions} actions"
+            raise ValueError(f"no plan can hold {size}: more than {MAX_PLAN_SIZE:.0e} entries")
         for name, size in (("states", self.n_states), ("actions", self.n_actions)):
             put(name, check_names(name, getattr(self, name), size))
         indptr, successors = validation.check_support((self.indptr, self.successors), self)

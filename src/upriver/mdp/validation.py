@@ -67,26 +67,20 @@ def check_support(support: Support, task: Task) -> Support:
     n, n_pairs, sizes = len(successors), task.n_states * task.n_actions, np.diff(indptr)
     ends = indptr.shape == (n_pairs + 1,) and (indptr[0], indptr[-1]) == (0, n)
     if not ends or (sizes < 0).any():
-        raise ValueError(
-            f"indptr must have {n_pairs + 1} entries that ascend from 0 to {n}, the number of "
-            "successors"
-        )
+        last = f"{n}, the number of successors"
+        raise ValueError(f"indptr must have {n_pairs + 1} entries that ascend from 0 to {last}")
     idle = ~(sizes > 0).reshape(task.n_states, task.n_actions).any(axis=1)
     if idle.any():
-        raise ValueError(
-            f"state {task.state_names[int(np.argmax(idle))]!r} has no action; every state needs "
-            "one, if only to stay where it is"
-        )
+        state = task.state_names[int(np.argmax(idle))]
+        raise ValueError(f"state {state!r} has no action; it needs one, if only to stay there")
     ascending = np.diff(successors.astype(np.int64), prepend=-1) > 0
     ascending[indptr[:-1][sizes > 0]] = True  # a new pair begins
     wrong = ~ascending | (successors < 0) | (successors >= task.n_states)
     if wrong.any():
         row = int(np.argmax(wrong))
         pair = task.describe_pair(int(np.searchsorted(indptr, row, side="right")) - 1)
-        raise ValueError(
-            f"successor {successors[row]} of {pair} is out of range, repeated or out of order; "
-            f"successors must be distinct, ascending and from 0 to {task.n_states - 1}"
-        )
+        wrong = f"successor {successors[row]} of {pair} is out of range or order"
+        raise ValueError(f"{wrong}; they must be distinct and ascend, up to {task.n_states - 1}")
     return indptr, read_only_copy(successors, np.int32)
 
 
@@ -95,19 +89,15 @@ def check_covers(support: Support, task: Task, name: str) -> None:
     indptr, successors = support
     extra = (np.diff(indptr) > 0) & (task.sizes == 0)
     if extra.any():
-        raise ValueError(
-            f"{name} has successors for {task.describe_pair(int(np.argmax(extra)))}, an action "
-            "that the state does not have"
-        )
+        pair = task.describe_pair(int(np.argmax(extra)))
+        raise ValueError(f"{name} has successors for {pair}, an action that the state lacks")
     pairs = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     given = pairs * task.n_states + successors  # ascending, as every support is
     missing = np.setdiff1d(task.triple_keys, given)
     if missing.size:
         pair, s2 = divmod(int(missing[0]), task.n_states)
-        raise ValueError(
-            f"{name} leaves out successor {task.state_names[s2]!r} of {task.describe_pair(pair)}, "
-            "which has a positive probability"
-        )
+        left_out = f"successor {task.state_names[s2]!r} of {task.describe_pair(pair)}"
+        raise ValueError(f"{name} leaves out {left_out}, which has a positive probability")
 
 
 def normalize_probabilities(probability: Array, task: Task) -> Array:
@@ -119,11 +109,9 @@ def normalize_probabilities(probability: Array, task: Task) -> Array:
     bad = ~(np.isfinite(probability) & (probability >= 0))
     if bad.any():
         step, i = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        pair = int(np.searchsorted(task.indptr, i, side="right")) - 1
-        raise ValueError(
-            f"transition row {task.describe_pair(pair)} holds {probability[step, i]}; "
-            "probabilities must be between 0 and 1"
-        )
+        row = task.describe_pair(int(np.searchsorted(task.indptr, i, side="right")) - 1)
+        what = f"transition row {row} holds {probability[step, i]}"
+        raise ValueError(f"{what}; probabilities must be between 0 and 1")
     totals = task.by_pair(probability)
     wrong = (np.abs(totals - 1.0) > ROW_TOLERANCE) & (task.sizes > 0)
     if wrong.any():
@@ -186,10 +174,8 @@ def check_rewards(task: Task, name: str) -> Array:
             s, a, s2 = (x[at[-1]] for x in task.triples)
             pair = task.describe_pair(s * task.n_actions + a)
             where = f"{pair} with next state {task.state_names[s2]!r}"
-        raise ValueError(
-            f"{name} of {where} is {values[at]}; rewards and values must be finite numbers of at "
-            f"most {MAX_REWARD:g}"
-        )
+        allowed = f"it must be a finite number of at most {MAX_REWARD:g}"
+        raise ValueError(f"{name} of {where} is {values[at]}; {allowed}")
     return read_only_copy(values)
 
 
@@ -226,9 +212,8 @@ def check_reward_range(task: Task, given: Any) -> tuple[float, float]:
     if (task.reward is not None or task.partial_reward is not None) and not (
         lower - slack <= low and high <= upper + slack
     ):
-        raise ValueError(
-            f"rewards lie between {low:g} and {high:g}, outside reward_range ({lower:g}, {upper:g})"
-        )
+        rewards = f"rewards lie between {low:g} and {high:g}"
+        raise ValueError(f"{rewards}, outside reward_range ({lower:g}, {upper:g})")
     return lower, upper
 
 
@@ -237,10 +222,8 @@ def check_discount(horizon: Any, discount: Any) -> float | None:
     if discount is None:
         return None if horizon is not None else 1.0
     if horizon is not None:
-        raise ValueError(
-            f"horizon is {format_value(horizon)} and discount is {format_value(discount)}; it must "
-            "be one of them, with horizon=None for a discount"
-        )
+        given = f"horizon is {format_value(horizon)} and discount is {format_value(discount)}"
+        raise ValueError(f"{given}; it must be one of them, with horizon=None for a discount")
     if isinstance(discount, bool) or nonnegative_number("discount", discount) >= 1.0:
         raise ValueError(f"discount is {discount!r}; it must be at least 0 and less than 1")
     return float(discount)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array, check_kinds
+from upriver.checks import Array, check_choice, check_kinds
 from upriver.results.tables import escape_controls
 
 if TYPE_CHECKING:
@@ -99,9 +100,7 @@ class Sample(NamedTuple):
     def per_episode(self, quantity: str) -> Array:
         """Return "return", "value" or "regret" of each episode, an array (R, K)."""
         by_name = {"return": self.returns, "value": self.values, "regret": self.regret}
-        if quantity not in by_name:
-            raise ValueError(f"quantity {quantity!r} is unknown; it must be {', '.join(by_name)}")
-        return by_name[quantity]
+        return by_name[check_choice("quantity", quantity, by_name)]
 
     def totals(self, quantity: str) -> Array:
         """Return the sum over the episodes of a quantity, an array (R,).
@@ -129,22 +128,17 @@ class Sample(NamedTuple):
         that is as bad in most of its runs is therefore not stuck: its regret shows that. No run
         counts if uniform play is optimal.
         """
-        shortfall, gap = self.last_tenth(self.regret), self.gap
+        regret, gap = self.regret, self.gap
+        shortfall = regret[:, -max(1, regret.shape[1] // 10) :].mean(axis=1)
         return (shortfall > 0.05 * gap) & (shortfall > np.median(shortfall) + 0.02 * gap)
 
-    def last_tenth(self, x: Array) -> Array:
-        """Return the mean of (R, K) over the last tenth of the episodes, an array (R,)."""
-        return x[:, -max(1, x.shape[1] // 10) :].mean(axis=1)
-
-    def same_problem(self, other: Sample) -> bool:
-        """Whether runs of both are on one MDP, whatever its label, and equally long."""
+    @property
+    def problem(self) -> tuple[str, str, int]:
+        """What two samples share if they are on one MDP and equally long."""
         from upriver.experiments.build import DIGEST_OF_MDP
 
-        problems = []
-        for sample in (self, other):
-            digest = str(sample.about.get("run", {}).get("digest", ""))
-            problems.append((sample.env, digest[:DIGEST_OF_MDP], sample.values.shape[1]))
-        return problems[0] == problems[1]
+        digest = str(self.about.get("run", {}).get("digest", ""))
+        return self.env, digest[:DIGEST_OF_MDP], self.values.shape[1]
 
     def select_seeds(self, seeds: Iterable[int]) -> Sample:
         """Return the sample with the runs of these seeds only."""
@@ -214,21 +208,17 @@ def read_results(folder: str | Path) -> Results:
     problems: list[str] = []
     for record in read_records(find_store(folder), problems):
         names = escape_controls(record.run.env), escape_controls(record.run.label)
-        key = *names, record.run.setting
-        groups.setdefault(key, []).append(record)
+        groups.setdefault((*names, record.run.setting), []).append(record)
     if not groups:
         kind = BadFile if problems else ValueError
         raise kind("; ".join([f"{folder} holds no runs", *problems[:1]]))
     samples = []
     for key, records in sorted(groups.items()):
-        columns = [[r.table[name].to_numpy() for name in NUMBERS] for r in records]
-        seeds = (r.run.seed for r in records)
-        sample = stack_runs(key, list(zip(seeds, columns, strict=True)))
-        seconds = typical_seconds([r.table["seconds"].to_numpy() for r in records])
-        detail = next((r.detail for r in records if r.detail is not None), None)
-        unit: Any = records[0].unit
-        more = {"unit": unit, "seconds": seconds, "about": records[0].about, "detail": detail}
-        samples.append(sample._replace(**more))
+        columns = [(r.run.seed, [r.table[name].to_numpy() for name in NUMBERS]) for r in records]
+        more: dict[str, Any] = {"unit": records[0].unit, "about": records[0].about}
+        more["seconds"] = typical_seconds([r.table["seconds"].to_numpy() for r in records])
+        more["detail"] = next((r.detail for r in records if r.detail is not None), None)
+        samples.append(stack_runs(key, columns)._replace(**more))
     return Results(samples, problems)
 
 
@@ -239,17 +229,15 @@ def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
     if min(lengths) != max(lengths):
         incomplete = seeds[int(np.argmin(lengths))]
         raise ValueError(f"{key[1]} on {key[0]}: seed {incomplete} is incomplete")
-    returns, values, optimal_values, uniform = (np.stack(x) for x in zip(*arrays, strict=True))
-    columns = np.array(seeds), returns, values, optimal_values
-    return Sample(*key, *columns, uniform_value=float(uniform[0, 0]))
+    *columns, uniform = (np.stack(x) for x in zip(*arrays, strict=True))
+    return Sample(*key, np.array(seeds), *columns, uniform_value=float(uniform[0, 0]))
 
 
 def typical_seconds(runs: Sequence[Array]) -> float:
     """Return the time of an episode: the median of the means of blocks of episodes, over all runs.
 
-    The first episode of a run is left out: it compiles, or loads what was compiled. Medians of
-    block means also ignore single interruptions, and count plans that are made only now and then,
-    which a median of single episodes would not.
+    The first episode of a run, which compiles, is left out. Medians of block means ignore single
+    interruptions and count plans that are made now and then.
     """
     blocks = [block for seconds in runs for block in np.array_split(seconds[1:], BLOCKS)]
     means = [block.mean() for block in blocks if len(block)]
@@ -296,11 +284,8 @@ def keep_best_settings(samples: list[Sample]) -> tuple[list[Sample], list[str]]:
 
     Also return notes about what is left out.
     """
-    groups: dict[tuple[str, str], list[Sample]] = {}
-    for sample in samples:
-        groups.setdefault((sample.env, sample.agent), []).append(sample)
     kept = []
-    for group in groups.values():
+    for _, group in groupby(sorted(samples, key=lambda s: s[:3]), key=lambda s: s[:2]):
         best = sorted(group, key=lambda s: float(s.regret.mean()))[:MAX_SETTINGS]
         kept += sorted(best, key=lambda s: s.setting)
     rest = len(samples) - len(kept)
@@ -313,15 +298,13 @@ def find_optimal_values(samples: Sequence[Sample]) -> dict[str, float]:
 
     A discounted stream has none: its optimal values are those of the states that an agent reached.
     """
-    groups: dict[str, list[Array]] = {}
-    for s in samples:
-        groups.setdefault(s.env, []).append(s.optimal_values)
-    streams = {s.env for s in samples if s.unit == "step"}
     found = {}
-    for env, values in groups.items():
-        least, most = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
-        if env not in streams or most - least <= ROUNDING * max(abs(least), abs(most)):
-            found[env] = float(np.mean([v.mean() for v in values]))
+    for env in dict.fromkeys(s.env for s in samples):
+        group = [s for s in samples if s.env == env]
+        values = np.concatenate([s.optimal_values.ravel() for s in group])
+        differ = np.ptp(values) > ROUNDING * np.abs(values).max()
+        if not differ or all(s.unit == "episode" for s in group):
+            found[env] = float(np.mean([s.optimal_values.mean() for s in group]))
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array
+from upriver.checks import Array, positive_integer
 from upriver.results.runs import ROUNDING, Sample
 
 LEVEL = 0.95
@@ -45,10 +45,8 @@ def resample_positions(size: int, resamples: int, stream: int = 0) -> Array:
 
 def resampling_weights(positions: Array) -> Array:
     """Return the share of each of R positions in each of B resamples, (B, R)."""
-    n_resamples, size = positions.shape
-    flat = positions + size * np.arange(n_resamples)[:, None]
-    counts = np.bincount(flat.ravel(), minlength=size * n_resamples)
-    return counts.reshape(n_resamples, size) / size
+    size = positions.shape[1]
+    return np.stack([np.bincount(drawn, minlength=size) for drawn in positions]) / size
 
 
 def bca_interval(resampled: Array, estimate: Any, influences: Sequence[Array]) -> tuple[Any, Any]:
@@ -59,8 +57,7 @@ def bca_interval(resampled: Array, estimate: Any, influences: Sequence[Array]) -
     are too short. A limit never lies beyond the resampled values.
 
     resampled is (B, ...), the statistic of each resample, estimate (...) that of the runs;
-    influences are, for each stratum (n, ...), the influence of each run on the estimate times n:
-    for a mean, its distance from the mean. Both limits are (...).
+    influences are, for each stratum, the distances (n, ...) of its runs from their mean.
     """
     from scipy.special import ndtr, ndtri, stdtrit
 
@@ -103,15 +100,14 @@ def bootstrap_interval(
     """
     parts = [strata] if isinstance(strata, np.ndarray) else [np.asarray(x) for x in strata]
     if any(np.isnan(x).any() for x in parts):
-        return float("nan"), float("nan")
+        return np.nan, np.nan
     if min(map(len, parts)) < FEWEST:
         low, high = t_interval(parts)
-        return float(low), float(high)
-    draws = [resample_positions(len(x), resamples, i) for i, x in enumerate(parts)]
-    resampled = [x[at].mean(axis=1) for x, at in zip(parts, draws, strict=True)]
-    estimate = np.mean([x.mean() for x in parts])
-    influences = [x - x.mean() for x in parts]
-    low, high = bca_interval(np.mean(resampled, axis=0), estimate, influences)
+    else:
+        draws = [resample_positions(len(x), resamples, i) for i, x in enumerate(parts)]
+        resampled = [x[at].mean(axis=1) for x, at in zip(parts, draws, strict=True)]
+        estimate, influences = np.mean([x.mean() for x in parts]), [x - x.mean() for x in parts]
+        low, high = bca_interval(np.mean(resampled, axis=0), estimate, influences)
     return float(low), float(high)
 
 
@@ -204,11 +200,9 @@ def paired_difference(a: Sample, b: Sample, quantity: str = "return") -> Differe
 
     Runs with one seed on one environment share the environment's random numbers.
     """
-    lengths = a.returns.shape[1], b.returns.shape[1]
-    if a.env != b.env or lengths[0] != lengths[1]:
-        raise ValueError(
-            f"runs of {lengths[0]} {a.unit}s on {a.env} and of {lengths[1]} on {b.env} are no pairs"
-        )
+    if a.problem != b.problem:
+        where = (f"{s.values.shape[1]} {s.unit}s on {s.env}" for s in (a, b))
+        raise ValueError(f"runs of {' and of '.join(where)} are no pairs")
     seeds, i, j = np.intersect1d(a.seeds, b.seeds, return_indices=True)
     if not len(seeds):
         raise ValueError(f"{a.agent} and {b.agent} on {a.env} have no seed in common")
@@ -239,8 +233,7 @@ def compute_curve(
     The quantity is "return", "value" or "regret"; `cumulative` sums it up to each episode, and
     `window` averages over the last episodes, over all there are at the beginning.
     """
-    if window < 1:
-        raise ValueError(f"window is {window}; it must be at least 1")
+    positive_integer("window", window)
     x = sample.per_episode(quantity)
     x = trailing_mean(np.cumsum(x, axis=1) if cumulative else x, window)
     return Band(np.arange(1, x.shape[1] + 1), *mean_and_band(x))

@@ -16,8 +16,8 @@ NUMBERS = re.compile(r"[-+\d.e to]+")
 def to_csv(head: Sequence[str], rows: Iterable[Iterable[Any]], digits: int | None = None) -> str:
     """Write rows as CSV: numbers with all digits, or `digits` significant ones.
 
-    None and nan are empty cells.
-    A text that a spreadsheet would execute as a formula gets a leading apostrophe.
+    None and nan are empty cells. A text that a spreadsheet would execute as a formula gets a
+    leading apostrophe.
     """
 
     def cell(x: Any) -> Any:
@@ -29,9 +29,7 @@ def to_csv(head: Sequence[str], rows: Iterable[Iterable[Any]], digits: int | Non
         return f"'{x}" if risky and not NUMBERS.fullmatch(x) else x
 
     sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow([cell(x) for x in head])
-    writer.writerows([cell(x) for x in row] for row in rows)
+    csv.writer(sink, lineterminator="\n").writerows([cell(x) for x in row] for row in (head, *rows))
     return sink.getvalue()
 
 
@@ -56,12 +54,9 @@ def format_numbers(numbers: Sequence[float], digits: int = 3) -> list[str]:
     """
     largest = max((abs(x) for x in numbers if isfinite(x)), default=0.0)
     power = floor(log10(largest)) if largest > 0.0 else 0
-    if -4 <= power < 7:
-        decimals = max(0, digits - 1 - power)
-        texts = [f"{round(x, decimals) + 0.0:.{decimals}f}" for x in numbers]  # 0 for -0
-    else:
-        texts = [f"{x:.{digits - 1}e}" for x in numbers]
-    return ["–" if isnan(x) else text for x, text in zip(numbers, texts, strict=True)]
+    decimals = max(0, digits - 1 - power)
+    form = f".{decimals}f" if -4 <= power < 7 else f".{digits - 1}e"
+    return ["–" if isnan(x) else f"{round(x, decimals) + 0.0:{form}}" for x in numbers]  # 0 for -0
 
 
 def escape_controls(text: str) -> str:

@@ -7,6 +7,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +72,17 @@ def collect(folder: str | Path) -> dict[str, Any]:
 
 def list_environments(samples: Sequence[Sample]) -> list[dict[str, Any]]:
     """List name, V* if there is one, unit and largest number of episodes, ordered by size."""
-    found: dict[str, dict[str, Any]] = {}
     optimal = reader.find_optimal_values(samples)
-    for s in samples:
-        entry = found.setdefault(s.env, {"name": s.env, "episodes": 0, "unit": s.unit})
-        entry["episodes"] = max(entry["episodes"], s.returns.shape[1])
-        entry["optimal"] = round_number(optimal.get(s.env, np.nan))
-    return sorted(found.values(), key=lambda e: natural_key(e["name"]))
+    found: dict[str, Any] = {}
+    for s in sorted(samples, key=lambda s: (natural_key(s.env), s.values.shape[1])):
+        best = round_number(optimal.get(s.env, np.nan))
+        found[s.env] = {
+            "name": s.env,
+            "episodes": s.values.shape[1],
+            "unit": s.unit,
+            "optimal": best,
+        }
+    return list(found.values())
 
 
 def make_curves(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, Any]:
@@ -122,13 +127,14 @@ def make_rows(samples: Sequence[Sample], labels: Sequence[str], order: Sequence[
     for sample, label, row in zip(samples, labels, summarize(samples), strict=True):
         share = 1.0 - sample.regret.mean() / sample.scale.mean()
         names = ("mean", "sd", "low", "high")
-        entry = {"env": sample.env, "agent": label, "runs": row.runs, "episodes": row.episodes}
-        entry |= {name: round_number(getattr(row, name), 6) for name in names}
-        entry |= {"share": round_number(share, 5), "lost": round_number(row.episodes_lost)}
-        entry["stuck"] = [round_number(x) for x in row[-3:]]
-        entry["seconds"] = round_number(1000 * sample.seconds, 3)
-        entry["settings"] = describe_settings(sample.about["run"])
-        rows.append(entry)
+        rows.append({
+            "env": sample.env, "agent": label, "runs": row.runs, "episodes": row.episodes,
+            **{name: round_number(getattr(row, name), 6) for name in names},
+            "share": round_number(share, 5), "lost": round_number(row.episodes_lost),
+            "stuck": [round_number(x) for x in row[-3:]],
+            "seconds": round_number(1000 * sample.seconds, 3),
+            "settings": describe_settings(sample.about["run"]),
+        })  # fmt: skip
 
     # by what is shown: the optimum, then from the least regret on this environment to the most
     def place(row: dict[str, Any]) -> Any:
@@ -175,20 +181,17 @@ def read_tuning(root: Path) -> dict[str, Any]:
     path = next((p for p in candidates if p.is_file() and not p.is_symlink()), None)
     if path is None:
         return {}
-    groups: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    found: dict[str, dict[str, Any]] = {}
     try:
-        for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
-            columns = {"mean": "mean", "low": "ci_low", "high": "ci_high"}
-            point: dict[str, Any] = {key: float(row[name]) for key, name in columns.items()}
-            point |= {"numbers": json.loads(row["numbers"]), "chosen": row["chosen"] == "1"}
-            point |= {"runs": int(row["runs"])}
-            groups.setdefault(row["env"], {}).setdefault(row["agent"], []).append(point)
-        return {
-            env: {agent: arrange_grid(points) for agent, points in agents.items()}
-            for env, agents in groups.items()
-        }
+        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+        for row in rows:
+            row["numbers"] = json.loads(row["numbers"])
+            row |= {name: float(row[name]) for name in ("mean", "ci_low", "ci_high", "runs")}
+        for (env, agent), points in groupby(rows, key=lambda row: (row["env"], row["agent"])):
+            found.setdefault(env, {})[agent] = arrange_grid(list(points))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a table that upriver wrote: {error!r}") from error
+    return found
 
 
 def arrange_grid(points: list[dict[str, Any]]) -> dict[str, Any]:
@@ -202,16 +205,17 @@ def arrange_grid(points: list[dict[str, Any]]) -> dict[str, Any]:
     for point in points:
         others = [f"{n} {format_setting(point['numbers'][n])}" for n in names if n != axis]
         lines.setdefault(", ".join(others), []).append(point)
+    columns = {"mean": "mean", "low": "ci_low", "high": "ci_high"}
     drawn = [
         {
             "name": name,
             "x": [p["numbers"].get(axis) for p in line],
-            **{k: [round_number(p[k], 5) for p in line] for k in ("mean", "low", "high")},
-            "chosen": [i for i, p in enumerate(line) if p["chosen"]],
+            **{key: [round_number(p[c], 5) for p in line] for key, c in columns.items()},
+            "chosen": [i for i, p in enumerate(line) if p["chosen"] == "1"],
         }
         for name, line in lines.items()
     ]
-    return {"axis": axis, "runs": points[0]["runs"], "lines": drawn}
+    return {"axis": axis, "runs": int(points[0]["runs"]), "lines": drawn}
 
 
 def round_number(x: Any, digits: int = 4) -> float | None:
