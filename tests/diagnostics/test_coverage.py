@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import upriver as up
+from upriver.agents.base import Episode
 from upriver.diagnostics import certify_kappa, theta_star
 from upriver.diagnostics.coverage import Coverage, MeasuredAgent, distance, lemma_radii
 
@@ -73,7 +74,11 @@ def test_a_plan_is_optimistic_if_it_reaches_the_optimum(share, optimistic):
     measured = MeasuredAgent(agent, theta_star(mdp, features), best.v[0], ())
     state = agent.init()
     plan = agent.plan(state, np.random.default_rng(0))._replace(v=share * best.v)
-    assert measured.measure(state, plan, 0)[1] == optimistic
+    stayed = Episode(
+        np.zeros(mdp.horizon + 1, int), np.zeros(mdp.horizon, int), np.zeros(mdp.horizon)
+    )
+    _, ((_, was_optimistic),) = measured.update((state, ()), plan, stayed)
+    assert was_optimistic == optimistic
 
 
 def test_the_default_radii_use_the_largest_of_several_parameters():

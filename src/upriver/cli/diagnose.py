@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from upriver.mdp import FiniteMDP
-
 
 def diagnose(
     environment: str,
@@ -40,13 +35,21 @@ def diagnose(
     runs
         The number of runs of UCRL-MNL that are played to measure coverage and optimism.
     """
-    from upriver import diagnostics
+    from rich.console import Console
+    from rich.table import Table
+
+    from upriver import FiniteMDP, diagnostics, envs
     from upriver.checks import positive_integer
     from upriver.experiments import registry
     from upriver.experiments.spec import split_name
 
     positive_integer("runs", runs, least=0)
-    mdp = find_mdp(environment)
+    if environment.endswith(".npz"):
+        mdp = FiniteMDP.load(environment)
+    elif environment.startswith("gym:"):
+        mdp = envs.from_gymnasium(environment.removeprefix("gym:"))
+    else:
+        mdp = envs.make(environment)
     feature_map = registry.feature_function(features, split_name(environment)[0])
     varphi = feature_map(mdp.task(support))
     found = diagnostics.diagnose(mdp, varphi, episodes, delta, theta_bound)
@@ -54,9 +57,6 @@ def diagnose(
     if runs > 0:
         seen = diagnostics.coverage(mdp, varphi, n_episodes=episodes, n_runs=runs, delta=delta)
         rows += seen.table()
-    from rich.console import Console
-    from rich.table import Table
-
     console = Console(highlight=False)
     console.print(f"[bold]{found.name}[/]: {found.task.describe()}, features {features}")
     table = Table.grid(padding=(0, 2))
@@ -66,13 +66,3 @@ def diagnose(
         table.add_row(*row.values())
     console.print(table)
     return 0
-
-
-def find_mdp(name: str) -> FiniteMDP:
-    """Return the MDP of a saved file, of Gymnasium or of the catalogue."""
-    from upriver import envs
-    from upriver.mdp import FiniteMDP
-
-    if name.endswith(".npz"):
-        return FiniteMDP.load(name)
-    return envs.from_gymnasium(name[4:]) if name.startswith("gym:") else envs.make(name)

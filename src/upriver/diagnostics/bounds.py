@@ -59,13 +59,16 @@ def theorem1(
     open_fraction("delta", delta)
     kappa, units = clip_kappa(kappa), features.task.units
     evidence = worst_evidence(features, n_episodes)
-    beta = lemma1_radius(kappa, theta_bound, delta)(evidence)
-    corrected = corrected_radius(kappa, theta_bound, delta)(evidence)
-    printed = units.unit * printed_regret(features, kappa, theta_bound, n_episodes, delta)
-    bound = units.unit * corrected_regret(features, kappa, theta_bound, n_episodes, delta)
+    radii = (
+        rule(kappa, theta_bound, delta)(evidence) for rule in (lemma1_radius, corrected_radius)
+    )
+    printed, bound = (
+        units.unit * evaluate_bound(features, kappa, theta_bound, n_episodes, delta)
+        for evaluate_bound in (printed_regret, corrected_regret)
+    )
     trivial = units.unit * n_episodes * units.max_value
-    radii = evidence.regularization, beta, corrected
-    return Bounds(kappa, *radii, printed, bound, trivial, bound >= trivial)
+    found = kappa, evidence.regularization, *radii, printed, bound, trivial
+    return Bounds(*found, vacuous=bound >= trivial)
 
 
 def worst_evidence(features: Features, k: int) -> Evidence:

@@ -97,19 +97,15 @@ class MeasuredAgent:
     def update(
         self, state: tuple[State, tuple], plan: Plan, episode: Episode
     ) -> tuple[State, tuple]:
-        inner, rows = state
-        row = self.measure(inner, plan, int(episode.states[0]))
-        return self.agent.update(inner, plan, episode), (*rows, row)
-
-    def measure(self, state: State, plan: Plan, first: int) -> tuple[float, ...]:
-        """Return (distance, whether the plan is optimistic at the first state, *radii)."""
+        (inner, rows), first, features = state, int(episode.states[0]), self.agent.features
         planned = plan.to_user_units(self.task).v[0, first]
-        known = evidence(self.agent.features, state.k, state.model)
-        return (
-            distance(self.agent.features, state.model, self.theta),
+        known = evidence(features, inner.k, inner.model)
+        row = (
+            distance(features, inner.model, self.theta),
             float(planned >= self.best[first] - 1e-9 * self.task.units.unit),
             *(radius(known) for radius in self.radii),
         )
+        return self.agent.update(inner, plan, episode), (*rows, row)
 
 
 def distance(features: Features, model: Any, theta: Array) -> float:
@@ -140,8 +136,6 @@ def coverage(
 
     Parameters
     ----------
-    mdp
-        The true MDP.
     features
         The feature map; theta* must exist.
     agent
@@ -177,5 +171,7 @@ def lemma_radii(features: Features, theta: Array, agent: UCRLMNL, delta: float) 
     bound = max(float(np.linalg.norm(theta, axis=1).max()), 1e-12)
     certified = certify_kappa(features, bound)
     kappa = clip_kappa(0.25 if certified is None else certified)
-    found: dict[str, Any] = {"printed": lemma1_radius(kappa, bound, delta)}
-    return found | {"corrected": corrected_radius(kappa, bound, delta), "acting": agent.radius}
+    found = {"printed": lemma1_radius, "corrected": corrected_radius}
+    return {k: radius(kappa, bound, delta) for k, radius in found.items()} | {
+        "acting": agent.radius
+    }

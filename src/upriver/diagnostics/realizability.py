@@ -83,12 +83,12 @@ def find_core(mdp: FiniteMDP, features: Features) -> Core:
         forbidden = tuple(int(x[zero[0]]) for x in task.triples)
     else:
         odds = np.log(prob)
-        odds -= odds[:, first_rows(task)]
+        odds -= odds[:, reference_rows(task)]
         theta, _ = least_squares(features, odds)
         residual = float(np.abs(differences(features, theta) - odds).max())
         realizable = residual <= TOLERANCE * max(1.0, float(np.abs(odds).max()))
     if not realizable:
-        theta = project(features, prob)
+        theta = project_on_model(features, prob)
     gap = np.abs(prob - softmax_rows(task, differences(features, theta)))
     error = 0.5 * task.by_pair(gap)  # (1 | H, S*A) total variation
     h, pair = np.unravel_index(int(np.argmax(error)), error.shape)
@@ -101,20 +101,16 @@ def theta_star(mdp: FiniteMDP, features: Features) -> Array:
     core = find_core(mdp, features)
     if core.forbidden is not None:
         s, a, s2 = core.forbidden
-        raise ValueError(
-            f"successor {s2} of (s={s}, a={a}) is declared reachable and has probability 0, so "
-            "theta* is infinite; declare only reachable successors, as support='known' does"
-        )
+        why = f"successor {s2} of (s={s}, a={a}) is declared and has probability 0"
+        raise ValueError(f"{why}, so theta* is infinite; use support='known'")
     if not core.realizable:
         h, s, a = core.where
-        raise ValueError(
-            f"no theta* gives these transitions: the best theta is off by {core.error:.3g} in "
-            f"total variation at (h={h}, s={s}, a={a}); use richer features, such as one-hot"
-        )
+        why = f"the best is off by {core.error:.3g} in total variation at (h={h}, s={s}, a={a})"
+        raise ValueError(f"no theta* gives these transitions: {why}; use richer features")
     return core.theta
 
 
-def first_rows(task: Task) -> Array:
+def reference_rows(task: Task) -> Array:
     """Return the first row of the pair of each triple, (n,)."""
     return np.repeat(task.indptr[:-1], task.sizes)
 
@@ -122,12 +118,12 @@ def first_rows(task: Task) -> Array:
 def differences(features: Features, theta: Array) -> Array:
     """Return (varphi(s') - varphi(ref))^T theta for each of C parameters, (C, n)."""
     logits = np.asarray(features.matrix @ theta.T).T
-    return logits - logits[:, first_rows(features.task)]
+    return logits - logits[:, reference_rows(features.task)]
 
 
 def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
     """Return the minimum-norm solution (C, d) of differences(theta) = odds (C, n), and the rank."""
-    matrix = features.matrix - features.matrix[first_rows(features.task)]
+    matrix = features.matrix - features.matrix[reference_rows(features.task)]
     if sparse.issparse(matrix) and np.prod(matrix.shape) > DENSE_LIMIT:
         from scipy.sparse.linalg import lsqr
 
@@ -151,7 +147,7 @@ def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
     return theta, rank
 
 
-def project(features: Features, prob: Array) -> Array:
+def project_on_model(features: Features, prob: Array) -> Array:
     """Minimise the mean KL(P, P_theta) by maximum likelihood with P as counts; theta is (C, d)."""
     scale = np.ones(features.dimension)
     scale[: features.n_shared] = features.columns.scale  # the ridge does not depend on units
@@ -204,9 +200,7 @@ def stacks(features: Features) -> Iterator[tuple[Array, Array]]:
 def shape_of(features: Features) -> Shape:
     """Compute U, d, rank and L_varphi before and after the best recentring (Remark 1)."""
     task = features.task
-    best = 0.0
-    reference = np.zeros(len(task.sizes), np.int64)
-    zero = True
+    best, zero, reference = 0.0, True, np.zeros(len(task.sizes), np.int64)
     for pairs, rows in stacks(features):
         gram = rows @ rows.transpose(0, 2, 1)
         square = np.einsum("gii->gi", gram)

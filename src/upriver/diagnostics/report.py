@@ -70,25 +70,22 @@ class Diagnosis:
         else:
             s, a, x, y = kappa.where
             rows.append(("kappa", kappa.value, f"P({x})P({y}) at (s={s}, a={a})"))
-            if self.certified is not None:
-                rows.append(("kappa, certified", self.certified, "lower bound in the ball"))
+        if kappa is not None and self.certified is not None:
+            rows.append(("kappa, certified", self.certified, "lower bound in the ball"))
         if bounds is not None:
+            verdict = "vacuous" if bounds.vacuous else "informative"
+            printed = (f"printed {write_value(x)}" for x in (bounds[2], bounds.regret_printed))
             rows += [
                 ("lambda_K", bounds.regularization, f"K = {self.n_episodes}"),
-                ("beta_K", bounds.radius_corrected,
-                 f"printed {format_value(bounds.radius_printed)}"),
-                ("regret bound", bounds.regret_corrected,
-                 f"printed {format_value(bounds.regret_printed)}"),
+                ("beta_K", bounds.radius_corrected, next(printed)),
+                ("regret bound", bounds.regret_corrected, next(printed)),
                 ("trivial bound", bounds.trivial, "K times the range of the values"),
-                ("verdict", "vacuous" if bounds.vacuous else "informative",
-                 "regret bound against the trivial one"),
-            ]  # fmt: skip
-        return [
-            {"what": what, "value": format_value(value), "note": note} for what, value, note in rows
-        ]
+                ("verdict", verdict, "regret bound against the trivial one"),
+            ]
+        return [{"what": what, "value": write_value(x), "note": note} for what, x, note in rows]
 
 
-def format_value(x: Any) -> str:
+def write_value(x: Any) -> str:
     """Write four digits; text as it is, and None as a dash."""
     if isinstance(x, bool):
         return "yes" if x else "no"
@@ -109,8 +106,6 @@ def diagnose(
 
     Parameters
     ----------
-    mdp
-        The true MDP.
     features
         One-hot on the true support unless given; their task may declare more successors.
     n_episodes, delta
