@@ -6,7 +6,7 @@ The backup is u = max_a (r + discount P w), and w and u are (S,).
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached
+from upriver.kernels.compiled import njit_cached, njit_inline
 
 CLOSED = 1e-15
 """Leaving a set of states with a smaller probability in a step counts as never; rounding is not far
@@ -14,6 +14,7 @@ below."""
 KEEP = 1e-14
 """A policy keeps its action where that is worse by at most this much, relative to the value, so
 that rounding does not make policies cycle."""
+HUGE = 1e200
 
 
 @njit_cached
@@ -104,68 +105,93 @@ def max_reach(indptr, successors, n_actions, enough):
     return far
 
 
-@njit_cached
-def solve_chain(start, to, weight, discount, reach, c, x):
-    """Solve x = c - gain + discount P x of a chain, by eliminating one state after the other.
+@njit_inline
+def eliminate_states(start, to, weight, discount, reach, fixed, c, x, band, lowest, out):
+    """Eliminate one state of a chain after the other, and return the number of closed sets.
 
     The elimination of Grassmann, Taksar and Heyman (1985): the probability of leaving a state is a
-    sum, never 1 - (that of staying), so nothing cancels, however slowly the chain mixes. reach: the
-    largest |s' - s| of a step. c (S,) is overwritten, x (S,) is written. With a discount the gain
-    is 0. Without one x is 0 at one recurrent state; returns False where there are two recurrent
-    classes, which have no common gain: x is then the gain of each class at one of its states, and
-    -inf at all others.
+    sum, never 1 - (that of staying), so nothing cancels, however slowly the chain mixes. It leaves
+    x_s = (c_s + sum_{j < s} band_sj x_j) / out_s, where x is 0 at the state `fixed`. The last state
+    of a closed set gets out_s = 0, and x_s its gain; all other x are -inf.
     """
     n_states = c.shape[0]
-    band = np.zeros((n_states, 2 * reach + 1))
-    lowest = np.empty(n_states, np.int64)
-    out = np.empty(n_states)
-    lost = np.full(n_states, 1.0 - discount)
-    time = np.ones(n_states)
-    gain = 0.0
-    known, n_classes = -1, 0
+    lost, time, n_closed = np.full(n_states, 1.0 - discount), np.ones(n_states), 0
     x[:] = -np.inf
+    band[:] = 0.0
     for s in range(n_states):
-        low = s
+        lowest[s] = s
         for i in range(start[s], start[s + 1]):
-            band[s, np.int64(to[i]) - s + reach] += discount * weight[i]
-            low = min(low, np.int64(to[i]))
-        lowest[s] = low
+            j, p = np.int64(to[i]), discount * weight[i]
+            if j == fixed:
+                lost[s] += p
+            else:
+                band[s, j - s + reach] += p
+                lowest[s] = min(lowest[s], j)
     for s in range(n_states - 1, -1, -1):
         low, shift = lowest[s], reach - s
+        if s == fixed:
+            continue
         total = lost[s]
         for j in range(low, s):
             total += band[s, j + shift]
         out[s] = total
         above = max(0, s - reach)
-        if total < CLOSED * time[s]:  # nothing leaves the states from here on, and x is 0 here
-            known = s
-            gain = x[s] = c[s] / time[s]
-            n_classes += 1
+        if total < CLOSED * time[s]:  # nothing leaves the states from here on
+            out[s], x[s] = 0.0, c[s] / time[s]
+            n_closed += 1
             for i in range(above, s):
                 lost[i] += band[i, s - i + reach]
             continue
-        share = 1.0 / total
         for i in range(above, s):
             at = reach - i
-            p = band[i, s + at]
-            if p == 0.0:
-                continue
-            p *= share
-            lost[i] += p * lost[s]
-            c[i] += p * c[s]
-            time[i] += p * time[s]
-            for j in range(low, s):
-                band[i, j + at] += p * band[s, j + shift]
-            lowest[i] = min(lowest[i], low)
-    if n_classes > 1:
+            p = band[i, s + at] / total
+            if p > 0.0:
+                lost[i] += p * lost[s]
+                c[i] += p * c[s]
+                time[i] += p * time[s]
+                for j in range(low, s):
+                    band[i, j + at] += p * band[s, j + shift]
+                lowest[i] = min(lowest[i], low)
+    return n_closed
+
+
+@njit_cached
+def solve_chain(start, to, weight, discount, reach, c, x):
+    """Solve x = c - gain + discount P x of a chain; c (S,) is overwritten, x (S,) is written.
+
+    reach: the largest |s' - s| of a step. With a discount the gain is 0. Without one x is 0 at the
+    state that is visited most often: from anywhere else it is reached soonest, so what is summed
+    until then is small. Returns False where there are two recurrent classes, which have no common
+    gain: x is then the gain of each class at one of its states, and -inf at all others.
+    """
+    n_states, fixed = c.shape[0], -1
+    band, lowest = np.empty((n_states, 2 * reach + 1)), np.empty(n_states, np.int64)
+    out, earned = np.empty(n_states), c.copy()
+    n_closed = eliminate_states(start, to, weight, discount, reach, -1, c, x, band, lowest, out)
+    if n_closed > 1:
         return False
+    if n_closed == 1:
+        visits, total, most, gain = np.zeros(n_states), 0.0, 0.0, 0.0
+        for s in range(n_states):
+            above = max(0, s - reach)
+            visits[s] = 1.0 if out[s] == 0.0 else 0.0
+            for i in range(above, s):
+                if visits[i] > 0.0:
+                    visits[s] += visits[i] * band[i, s - i + reach] / out[s]
+            if visits[s] > most:
+                most, fixed = visits[s], s
+            total += visits[s]
+            gain += visits[s] * earned[s]
+            if most > HUGE:  # only ratios count
+                total, gain, most = total / most, gain / most, 1.0
+                visits[above : s + 1] /= visits[fixed]
+        for s in range(n_states):
+            c[s] = earned[s] - gain / total
+        if eliminate_states(start, to, weight, 1.0, reach, fixed, c, x, band, lowest, out) > 0:
+            return False
     for s in range(n_states):
-        if s == known:
-            x[s] = 0.0
-            continue
-        total = c[s] - gain * time[s]
-        shift = reach - s
+        total = c[s]
         for j in range(lowest[s], s):
-            total += band[s, j + shift] * x[j]
-        x[s] = total / out[s]
+            total += band[s, j - s + reach] * x[j]
+        x[s] = total / out[s] if s != fixed else 0.0
     return True

@@ -230,18 +230,12 @@ def empty_chain(rows: Rows) -> tuple[Chain, int]:
     ), widest  # fmt: skip
 
 
-def solve_policy(rows: Rows, policy: Array, discount: float) -> tuple[bool, Array]:
-    """Return whether the relative values of a policy were found, and x (S,) of `solve_chain`.
-
-    Where the equations would take long to solve, nothing is found and x is 0.
-    """
-    x, reach = np.zeros(rows.n_states), band_reach(rows.indptr, rows.successors, rows.n_states)
-    if reach is None:
-        return False, x
+def solve_policy(rows: Rows, policy: Array) -> Array | None:
+    """Return the bias (S,) of a policy, or None where its equations take long or have no gain."""
+    reach = band_reach(rows.indptr, rows.successors, rows.n_states)
     chain, _ = empty_chain(rows)
     kernels.stationary.extract_chain(*rows.for_kernels(), policy, policy, *chain)
-    relative = chain.reward - 0.5 * (chain.reward.max() + chain.reward.min())
-    return kernels.stationary.solve_chain(*chain[:3], discount, reach, relative, x), x
+    return None if reach is None else chain_values(chain, 1.0, reach, np.zeros(rows.n_states))
 
 
 def band_reach(indptr: Array, successors: Array, n_states: int) -> int | None:

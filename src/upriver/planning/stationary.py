@@ -34,7 +34,6 @@ TOLERANCE = 1e-8
 MIN_DISCOUNT_GAP = 1e-10
 """The smallest 1 - discount: values are of the order of 1 / (1 - discount) rewards, and rounding
 errors of probabilities count as many times."""
-MAX_TRIES = 20
 NEARBY = 30
 """How many steps from the best state count as near it."""
 FIRST_GAP, LAST_GAP = 1e-2, 1e-15
@@ -171,39 +170,32 @@ def solve_average_reward(
     rows, table, k = rows_and_table(mdp, policy)
     tolerance = float(np.ldexp(choose_tolerance(mdp, tolerance), -k))
     label = end_components(rows)
-    inside, n_tries = label >= 0, MAX_TRIES if len(np.unique(label[label >= 0])) == 1 else 0
+    inside = label >= 0
     found = iterate_policies(rows, 1.0, tolerance, stop_at_two_classes=True)
-    sweeps, tries = found.sweeps, 0
-    while not found.level and sweeps < MAX_SWEEPS and tries < n_tries:
-        start = None
-        if tries == 0:  # slow to mix: what is best with a discount is nearly best without
-            found = iterate_policies(rows, 1.0 - FIRST_GAP, tolerance)
-            sweeps += found.sweeps
-        elif tries > 1:  # the class that earns most, as a whole: the gain rises with every try
-            one_class, gains = solve_policy(rows, found.policy, 1.0)
-            if not one_class:
-                start = policy_of_returning(rows, found.policy, int(np.argmax(gains)), np.inf)
-        if start is None:
-            v = solve_policy(rows, found.policy, 1.0 - 1e-7)[1]
-            best = int(np.argmax(np.where(inside, v, -np.inf)))
-            start = policy_of_returning(rows, found.policy, best, NEARBY)
-        policy, guess = start or (None, None)
-        found = iterate_policies(
-            rows, 1.0, tolerance, guess=guess, policy=policy, stop_at_two_classes=True
-        )
-        sweeps, tries = sweeps + found.sweeps, tries + 1
-    gap = FIRST_GAP
+    sweeps, gap = found.sweeps, FIRST_GAP
     while not found.level and sweeps < MAX_SWEEPS and gap > LAST_GAP:
-        # Values with a discount near 1 are relative values also where a policy has several
-        # recurrent classes. If all of them earn the same, the bounds of the gain meet.
+        # Slow to mix, or the policy has several recurrent classes. What is best with a discount is
+        # nearly best without, and its values are relative values also where classes earn the same.
         near = iterate_policies(rows, 1.0 - gap, tolerance)
-        found = iterate_policies(
-            rows, 1.0, tolerance, guess=near.values, policy=near.policy, stop_at_two_classes=True
+        sweeps, gap = sweeps + near.sweeps, 1e-2 * gap
+        best = int(np.argmax(np.where(inside, near.values, -np.inf)))
+        returning = (
+            policy_of_returning(rows, near.policy, best) if np.ptp(label[inside]) == 0 else None
         )
-        sweeps, gap = sweeps + near.sweeps + found.sweeps, 1e-4 * gap
+        for start in ((near.policy, near.values), returning):
+            if start is not None and not found.level:
+                policy, guess = start
+                found = iterate_policies(
+                    rows,
+                    1.0,
+                    tolerance,
+                    guess=guess,
+                    policy=policy.copy(),
+                    stop_at_two_classes=True,
+                )
+                sweeps += found.sweeps
     if not found.level:
         check_one_class(mdp.true_task, rows, mdp.name)
-    if not found.level:
         raise ValueError(
             f"the average reward of {mdp.name} was not found in {sweeps} sweeps; use a discount"
         )
@@ -238,13 +230,11 @@ def rows_and_table(mdp: FiniteMDP, policy: Any) -> tuple[Rows, Array | None, int
     return rows._replace(reward=np.ldexp(rows.reward, -k)), table, k
 
 
-def policy_of_returning(
-    rows: Rows, policy: Array, best: int, near: float
-) -> tuple[Array, Array] | None:
+def policy_of_returning(rows: Rows, policy: Array, best: int) -> tuple[Array, Array] | None:
     """Return a policy (S,) that goes to the state `best`, and follows `policy` near it; its bias.
 
     A policy may keep many states where they are, and policy iteration would lead them away one
-    after the other. It is followed where it reaches `best` by states that are at most `near` steps
+    after the other. It is followed where it reaches `best` by states that are at most NEARBY steps
     away. Every state then reaches `best`, so there is one recurrent class. None where the bias (S,)
     cannot be solved for.
     """
@@ -265,13 +255,12 @@ def policy_of_returning(
     chance = np.bincount(pair, rows.prob * closer, len(sizes)) - (sizes == 0)
     towards = chance.reshape(n_states, n_actions).argmax(axis=1).astype(np.int32)
     played = np.zeros(len(sizes), bool)
-    played[(np.arange(n_states) * n_actions + policy)[steps <= near]] = True
+    played[(np.arange(n_states) * n_actions + policy)[steps <= NEARBY]] = True
     triples = np.flatnonzero(played[pair])
-    triples = triples[steps[successors[triples]] <= near]
+    triples = triples[steps[successors[triples]] <= NEARBY]
     kept = breadth_first_order(reverse(triples), best, return_predecessors=False)
     towards[kept] = policy[kept]
-    solved, bias = solve_policy(rows, towards, 1.0)
-    return (towards, bias) if solved else None
+    return None if (bias := solve_policy(rows, towards)) is None else (towards, bias)
 
 
 def check_one_class(task: Task, rows: Rows, name: str) -> None:
