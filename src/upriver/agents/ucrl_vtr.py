@@ -103,11 +103,10 @@ class UCRLVTR(OptimisticReward, Learner):
         d = self.mixture.dimension
         return Regression(np.zeros_like(root), zeros(d), root, zeros(d))
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimistic values."""
         features, (_, _, root, theta) = self.mixture, state.model
-        layout, radius = features.layout, float(self.radius(state.k))
-        data = self.reward(state), layout, layout.matrix_start, root, theta, radius
+        data = self.reward(state), features.layout, root, theta, float(self.radius(state.k))
         return self.run_pass(kernels.linear.value_target_rule, data, clip_q, rng)
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> Regression:
@@ -122,10 +121,9 @@ class UCRLVTR(OptimisticReward, Learner):
             raise ValueError("plan is in the user's units; update needs it as the agent made it")
         pairs = add_counts(task, np.empty((1, 0)), episode)  # checked, and not counted
         new = Regression._make(x.copy() for x in state.model)
-        layout, lam = self.mixture.layout, float(self.regularization)
         kernels.linear.update_value_regression(
-            layout, lam, task.kernel_rows[1], task.next_state_reward_rows, pairs, episode.states, v,
-            layout.matrix_start, *new,
+            self.mixture.layout, float(self.regularization), task.next_state_reward_rows, pairs,
+            episode.states, v, *new,
         )  # fmt: skip
         return new
 

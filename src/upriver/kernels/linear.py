@@ -28,19 +28,6 @@ def invert_lower(factor, m, root, start):
             root[start + i * m + j] = x / factor[i, i] if i >= j else 0.0
 
 
-@njit_inline
-def squared_norm(root, start, m, x):
-    """Return |R x|^2, R the inverse factor that `invert_lower` wrote at root[start:]."""
-    total = 0.0
-    for i in range(m):
-        row = start + i * m
-        product = 0.0
-        for j in range(i + 1):  # above the diagonal are zeros
-            product += root[row + j] * x[j]
-        total += product * product
-    return total
-
-
 @njit_cached
 def factor_matrices(matrices, floor):
     """Return the Cholesky factors of matrices (H, d, d) that are at least floor I, in place."""
@@ -79,53 +66,40 @@ def regression_rule(h, first, end, indptr, successors, next_state_reward, v, q, 
             q[pair] += phi[pair, i] * w[i]
 
 
-@njit_inline
-def mix_next_values(h, layout, pair, m, successors, next_state_reward, v, x):
-    """x[:m] = X_V = sum_s' V(s') x(s, a, s') in the coordinates of the block of the pair.
-
-    V(s') is V_{h+1} and the next-state reward of the triple, see `kernels.planning`.
-    """
-    values, slots, record = layout.values, layout.slots, layout.pairs[pair]
-    w, column, at = record.n_columns, record.first_column, record.first_value
-    has_extra, e = next_state_reward.shape[1] > 0, min(h, next_state_reward.shape[0] - 1)
-    for j in range(m):
-        x[j] = 0.0
-    for i in range(record.first_row, layout.pairs[pair + 1].first_row):
-        value = v[h + 1, successors[i]]
-        if has_extra:
-            value += next_state_reward[e, i]
-        for j in range(w):
-            x[slots[column + j]] += value * values[at + j]
-        at += w
-
-
 @njit_cached
 def update_value_regression(
-    layout, lam, successors, next_state_reward, pairs, states, v, matrix_start, gram, target, root,
-    theta,
-):  # fmt: skip
+    layout, lam, next_state_reward, pairs, states, v, gram, target, root, theta
+):
     """Add (X_h, V_{h+1}(s_{h+1})) of each step of an episode, and solve the blocks that changed.
 
     pairs (T,) visited, states (T + 1,), v (H + 1, S) the values that were planned with. The flat
-    m x m matrix of block b begins at matrix_start[b]: in gram that of the sum of X X^T, in root the
-    inverse of the Cholesky factor of M = lam I + gram. target (d,) is the sum of
+    m x m matrix of block b begins at layout.matrix_start[b]: in gram that of the sum of X X^T, in
+    root the inverse of the Cholesky factor of M = lam I + gram. target (d,) is the sum of
     X V_{h+1}(s_{h+1}), theta (d,) is M^-1 target. The last four are updated in place.
     """
     records, blocks, features = layout.pairs, layout.blocks, layout.features
+    successors, slots, values = layout.successors, layout.slots, layout.values
     n_blocks, size = blocks.shape[0] - 1, layout.max_block_size
     x, factor, changed = np.empty(size), np.empty((size, size)), np.zeros(n_blocks, np.bool_)
+    has_extra = next_state_reward.shape[1] > 0
     for h in range(pairs.shape[0]):
-        pair, e = pairs[h], min(h, next_state_reward.shape[0] - 1)
+        pair, e, y = pairs[h], min(h, next_state_reward.shape[0] - 1), 0.0
         b = records[pair].block
         if b < 0:  # all features of the pair are zero
             continue
-        place, m, start = blocks[b].first_feature, blocks[b].size, matrix_start[b]
-        mix_next_values(h, layout, pair, m, successors, next_state_reward, v, x)
-        y = v[h + 1, states[h + 1]]
-        for i in range(records[pair].first_row, records[pair + 1].first_row):
-            if next_state_reward.shape[1] > 0 and successors[i] == states[h + 1]:
-                y += next_state_reward[e, i]
         changed[b] = True
+        place, m, start = blocks[b].first_feature, blocks[b].size, layout.matrix_start[b]
+        width, column, at = (
+            records[pair].n_columns, records[pair].first_column, records[pair].first_value
+        )  # fmt: skip
+        for j in range(m):
+            x[j] = 0.0
+        for i in range(records[pair].first_row, records[pair + 1].first_row):
+            value = v[h + 1, successors[i]] + (next_state_reward[e, i] if has_extra else 0.0)
+            y = value if successors[i] == states[h + 1] else y
+            for j in range(width):
+                x[slots[column + j]] += value * values[at + j]
+            at += width
         for i in range(m):
             if x[i] != 0.0:
                 target[features[place + i]] += y * x[i]
@@ -133,7 +107,7 @@ def update_value_regression(
                     gram[start + i * m + j] += x[i] * x[j]
     for b in range(n_blocks):
         if changed[b]:
-            place, m, start = blocks[b].first_feature, blocks[b].size, matrix_start[b]
+            place, m, start = blocks[b].first_feature, blocks[b].size, layout.matrix_start[b]
             for i in range(m):
                 x[i] = target[features[place + i]]
                 for j in range(i + 1):
@@ -151,17 +125,32 @@ def update_value_regression(
 def value_target_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """UCRL-VTR: Q_h = r + X^T theta + beta ||X||_{M^-1}, X = X_{V_{h+1}}(s, a).
 
-    reward (1|H, S*A); matrix_start, root and theta are those of `update_value_regression`.
+    data: reward (1|H, S*A), the layout of the features, root and theta of
+    `update_value_regression`, and beta. A call for each pair would take longer than its sums.
     """
-    reward, layout, matrix_start, root, theta, beta = data
-    pairs, blocks, features = layout.pairs, layout.blocks, layout.features
-    r, x = min(h, reward.shape[0] - 1), np.empty(layout.max_block_size)
+    reward, layout, root, theta, beta = data
+    pairs, blocks, features, slots = layout.pairs, layout.blocks, layout.features, layout.slots
+    starts, values, x = layout.matrix_start, layout.values, np.empty(layout.max_block_size)
+    r, has_extra = min(h, reward.shape[0] - 1), next_state_reward.shape[1] > 0
+    e = min(h, next_state_reward.shape[0] - 1)
     for pair in range(first, end):
-        b = pairs[pair].block
         q[pair] = reward[r, pair]
-        if b >= 0:
-            place, m = blocks[b].first_feature, blocks[b].size
-            mix_next_values(h, layout, pair, m, successors, next_state_reward, v, x)
-            for i in range(m):
-                q[pair] += x[i] * theta[features[place + i]]
-            q[pair] += beta * np.sqrt(squared_norm(root, matrix_start[b], m, x))
+        b, at = pairs[pair].block, pairs[pair].first_value
+        if b < 0:  # all features of the pair are zero
+            continue
+        place, m, row = blocks[b].first_feature, blocks[b].size, starts[b]
+        for j in range(m):
+            x[j] = 0.0
+        for i in range(indptr[pair], indptr[pair + 1]):
+            value = v[h + 1, successors[i]] + (next_state_reward[e, i] if has_extra else 0.0)
+            for j in range(pairs[pair].n_columns):
+                x[slots[pairs[pair].first_column + j]] += value * values[at + j]
+            at += pairs[pair].n_columns
+        norm2 = 0.0
+        for i in range(m):
+            q[pair] += x[i] * theta[features[place + i]]
+            product = 0.0
+            for j in range(i + 1):  # above the diagonal are zeros
+                product += root[row + i * m + j] * x[j]
+            norm2 += product * product
+        q[pair] += beta * np.sqrt(norm2)

@@ -9,7 +9,7 @@ import numpy as np
 from upriver import kernels
 from upriver.checks import Array, check_kinds, kernel_view, refuse_given
 from upriver.mdp import FactoredMDP, FiniteMDP
-from upriver.planning.induction import Plan, backward_induction, clip_nothing
+from upriver.planning.induction import Plan, clip_nothing, run_backward_pass
 from upriver.planning.rollouts import SimulatedValue, evaluate_by_simulation
 from upriver.planning.stationary import StationaryPlan, solve_average_reward, solve_discounted
 from upriver.planning.tables import mixture_or_actions
@@ -77,10 +77,11 @@ def solve(
         return solve_soft(mdp, discount, temperature, tolerance)
     if task.infinite_horizon or discount is not None or average:
         return solve_stationary(mdp, discount, average, tolerance)
-    no_bonus = np.zeros((1, task.n_states * task.n_actions))
-    return backward_induction(
-        task, kernel_view(mdp.probability), mdp.reward_rows, no_bonus, np.zeros(task.horizon),
-        clip_nothing(task), np.uint64(0), next_state_reward=False, terminal=mdp.terminal,
+    no_bonus = np.zeros((1, len(task.sizes)))
+    data = kernel_view(mdp.probability), mdp.reward_rows, no_bonus, np.zeros(1)
+    return run_backward_pass(
+        task, kernels.planning.bonus_rule, data, clip_nothing(task), np.uint64(0),
+        next_state_reward=False, terminal=mdp.terminal,
     )._replace(in_user_units=True)  # fmt: skip
 
 
