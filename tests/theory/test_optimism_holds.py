@@ -8,7 +8,6 @@ import pytest
 from tests.reference import dense, gram, matrix, optimal_q
 from upriver import FiniteMDP, features, simulate
 from upriver.agents import UCRLMNL
-from upriver.agents.base import unguarded
 from upriver.features import Features, recentre
 from upriver.mnl.likelihood import probabilities
 from upriver.mnl.radii import constant_radius
@@ -126,8 +125,8 @@ def test_the_exact_maximum_lies_between_greedy_and_closed_form(rng, support):
                 agent = UCRLMNL(
                     task, made, constant_radius(beta), optimism=optimism.OPTIMISMS[name]
                 )
-                plan, _ = unguarded(agent)  # the state of another optimism, on purpose
-                plans[name, beta] = plan(run.state, np.random.default_rng(0))
+                # the state of another optimism, on purpose, so without the checks of `plan`
+                plans[name, beta] = agent.make_plan(run.state, np.random.default_rng(0))
         greedy = plans["closed-form", 0.0]
         for beta in (0.0, 0.05, 0.5):
             exact = plans["exact-maximum", beta]

@@ -5,17 +5,14 @@ one name means the same in every agent, so `CHECKS` says once what it may hold.
 
 The compiled loops trust the arrays that they are given. So `plan` and `update` refuse whatever does
 not fit with one sentence, before a loop reads past the end of an array. `simulate` and `learn` make
-these arrays themselves and call the methods without the checks (`unguarded`), so that an episode
-costs nothing more.
+these arrays themselves and call what these two call after their checks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import wraps
 from math import inf
-from types import MethodType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -160,50 +157,37 @@ class Validated:
             )
 
 
-class GuardedAgent(Validated):
-    """The base of agents: `plan` and `update` of its subclasses check their arguments."""
+class CheckedAgent(Validated):
+    """The base of agents: `plan` and `update` check their arguments, `make_plan` and `advance` act.
+
+    Whoever made the arguments calls the latter, see `find_methods`.
+    """
 
     task: Any
 
     def __init_subclass__(cls) -> None:
-        for name, guard in (("plan", guard_plan), ("update", guard_update)):
-            if name in vars(cls):
-                setattr(cls, name, guard(vars(cls)[name]))
         add_repr(cls)
 
-
-CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}
-"""The functions that check their arguments, and what they call; a decorator is none of them."""
-
-
-def guard_plan(plan: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(plan)
-    def checked_plan(self: Any, state: Any, rng: Any) -> Any:
+    def plan(self: Any, state: Any, rng: np.random.Generator) -> Plan:
+        """Return the policy of the next episode."""
         check_state(self, state)
-        return plan(self, state, check_instance("rng", rng, np.random.Generator))
+        return self.make_plan(state, check_instance("rng", rng, np.random.Generator))
 
-    CHECKED[checked_plan] = plan
-    return checked_plan
-
-
-def guard_update(update: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(update)
-    def checked_update(self: Any, state: Any, plan: Any, episode: Any) -> Any:
+    def update(self: Any, state: Any, plan: Plan, episode: Episode) -> Any:
+        """Return the state after an episode."""
         check_state(self, state)
-        return update(self, state, plan, checked_episode(self.task, episode))
-
-    CHECKED[checked_update] = update
-    return checked_update
+        return self.advance(state, plan, checked_episode(self.task, episode))
 
 
-def unguarded(agent: Any) -> tuple[Any, Any]:
-    """Return `plan` and `update` of an agent without the checks."""
-
-    def unwrap(method: Any) -> Any:
-        inner = CHECKED.get(getattr(method, "__func__", None))  # type: ignore[arg-type]
-        return method if inner is None else MethodType(inner, agent)
-
-    return unwrap(agent.plan), unwrap(agent.update)
+def find_methods(agent: Any) -> tuple[Callable[..., Plan], Callable[..., Any]]:
+    """Return `plan` and `update` of an agent, without the checks unless a class replaced them."""
+    kind = type(agent)
+    checks_plan = getattr(kind, "plan", None) is CheckedAgent.plan
+    checks_update = getattr(kind, "update", None) is CheckedAgent.update
+    return (
+        agent.make_plan if checks_plan else agent.plan,
+        agent.advance if checks_update else agent.update,
+    )
 
 
 @add_repr
@@ -219,8 +203,11 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Learner(GuardedAgent):
-    """The base of agents that learn: `start` and `learn` make the model of their state."""
+class Learner(CheckedAgent):
+    """The base of agents that learn: `start` and `learn` make the model of their state.
+
+    `make_plan` plans with it.
+    """
 
     task: Task
 
@@ -239,7 +226,7 @@ class Learner(GuardedAgent):
         """Return the state before the first episode."""
         return State(1, self.start(), rewards.start(self.task))
 
-    def update(self, state: State, plan: Plan, episode: Episode) -> State:
+    def advance(self, state: State, plan: Plan, episode: Episode) -> State:
         """Return the state after an episode."""
         k, sums = self.next_k(state, episode), rewards.observe(self.task, state.rewards, episode)
         return new_tuple(State, (k, self.learn(state, plan, episode), sums))

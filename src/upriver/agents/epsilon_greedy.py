@@ -46,7 +46,7 @@ class EpsilonGreedy(OptimisticReward, MaximumLikelihoodLearner):
         if self.epsilon > 1.0:
             raise ValueError(f"epsilon is {self.epsilon!r}; it must lie between 0 and 1")
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the greedy plan with random actions over it."""
         task = self.task
         greedy = self.induce(state.model.prob, self.reward(state), clip_nothing, rng)

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from upriver.agents.base import Episode, GuardedAgent
+from upriver.agents.base import CheckedAgent, Episode
 from upriver.checks import Array, positive_integer
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning import Plan, check_available, policy_type, random_actions, solve
 from upriver.planning.tables import mixture_or_actions, stationary_table
 
 
-class ReferencePolicy(GuardedAgent):
+class ReferencePolicy(CheckedAgent):
     """The base of agents without a state: they plan the same in every episode."""
 
     GRID: ClassVar = {}
@@ -23,7 +23,7 @@ class ReferencePolicy(GuardedAgent):
     def init(self) -> None:
         """There is nothing to keep."""
 
-    def update(self, state: None, plan: Plan, episode: Episode) -> None:
+    def advance(self, state: None, plan: Plan, episode: Episode) -> None:
         """There is nothing to learn."""
 
     def steps_until_replan(self, state: None, plan: Plan, episode: Episode) -> int:
@@ -57,7 +57,7 @@ class Optimal(ReferencePolicy):
         v, table = found.v, found.policy.astype(policy_type(self.task))[None]
         return Plan(table, np.stack([v, np.zeros_like(v)]), None, self.task, in_user_units=True)
 
-    def plan(self, state: None, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: None, rng: np.random.Generator) -> Plan:
         """Return the exact optimum."""
         return self.best
 
@@ -72,7 +72,7 @@ class Random(ReferencePolicy):
 
     task: Task
 
-    def plan(self, state: None, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: None, rng: np.random.Generator) -> Plan:
         """Return a table of uniform actions; with an infinite horizon their probabilities."""
         if self.task.infinite_horizon:
             available = self.task.available
@@ -102,7 +102,7 @@ class Fixed(ReferencePolicy):
         given = stationary_table(self.task, self.table) if stationary else self.table
         object.__setattr__(self, "table", mixture_or_actions(self.task, given))
 
-    def plan(self, state: None, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: None, rng: np.random.Generator) -> Plan:
         """Return the table, or one drawn from its probabilities."""
         if self.table.ndim == 2 or self.task.infinite_horizon:
             return self.plan_without_values(self.table.copy())
@@ -124,7 +124,7 @@ class Always(ReferencePolicy):
         positive_integer("action", self.action, least=0, most=self.task.n_actions - 1)
         check_available("action", np.full(self.task.n_states, int(self.action)), self.task)
 
-    def plan(self, state: None, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: None, rng: np.random.Generator) -> Plan:
         """Return a table of this action."""
         shape = self.task.horizon, self.task.n_states
         return self.plan_without_values(np.full(shape, self.action, policy_type(self.task)))

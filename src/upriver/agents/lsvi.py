@@ -70,7 +70,7 @@ class LeastSquaresLearner(Learner):
             np.zeros((task.horizon, task.n_triples)), np.zeros((task.horizon, len(task.sizes)))
         )
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return Q_h = clip(phi^T Lambda_h^-1 sum phi (r + V_{h+1}(s')) + bonus_h).
 
         Lambda_h = lambda I + sum phi phi^T, sums over the past visits at step h. With one-hot phi

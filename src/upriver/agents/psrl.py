@@ -45,7 +45,7 @@ class PSRL(TabularLearner):
         "prior": (1e-1, 1.0, 3.0, 10.0), "inflation": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
     }  # fmt: skip
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimum of a model drawn from the posterior."""
         sizes = self.task.sizes
         shape = self.prior * (1.0 / np.repeat(sizes, sizes)) + state.model[0]

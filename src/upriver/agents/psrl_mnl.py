@@ -41,7 +41,7 @@ class PSRLMNL(MaximumLikelihoodLearner):
 
     GRID: ClassVar = {"regularization": (0.1, 1.0), "inflation": (0.1, 0.3, 1.0, 3.0)}
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimum of a parameter drawn from the posterior."""
         centre = state.model.theta
         drawn = mnl.sample(self.features, state.model, rng)

@@ -65,7 +65,7 @@ class RLSVI(OptimisticReward, CountLearner):
     }
     OWN_CHECKS: ClassVar = {"noise": number_or_function}
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the perturbed values."""
         task, visits = self.task, self.task.by_pair(state.model[0])
         precision, certain = visits + self.regularization, task.sizes == 1

@@ -51,7 +51,7 @@ class RRLMNL(OnlineLearner):
         "radius": (0.0, 1e-6, 1e-5, 1e-4), "kappa": (0.03, 0.1, 0.3), "regularization": (0.1, 1.0),
     }  # fmt: skip
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the perturbed values with theta_k and sigma_k."""
         n, model = self.n_samples or online.rrl_samples(self.task), state.model
         noise = online.noise(self.features, model, n, rng, centred=False)
@@ -90,7 +90,7 @@ class ORRLMNL(MirrorDescentLearner):
     _: KW_ONLY
     n_samples: int | None = None
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the perturbed values with theta_k, sigma_k and beta_k."""
         n, model = self.n_samples or online.orrl_samples(self.task), state.model
         beta, horizon = self.beta(state), self.task.units.max_value

@@ -61,7 +61,7 @@ class UCMatrixRL(OptimisticReward, CountLearner):
         object.__setattr__(self, "phi", checked_table("phi", self.phi, len(self.task.sizes)))
         object.__setattr__(self, "psi", psi)
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the values with the bonus."""
         prob, width = self.estimate(state)
         scale = self.bonus * self.task.units.max_value

@@ -93,7 +93,7 @@ class UCBVI(OptimisticReward, CountLearner):
     GRID: ClassVar = {"bonus": (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)}
     OWN_CHECKS: ClassVar = {"bonus": number_or_function}
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the values with flat_h / sqrt(N) and the Bernstein terms as a bonus."""
         task, counts = self.task, self.counts(state)
         flat, (variance, linear, doubt) = self.terms(state, task.units.next_value_range)

@@ -80,7 +80,7 @@ class UCMNLK(MirrorDescentLearner):
         assert dimension is not None
         return rule * sqrt(dimension) * log(task.n_states * state.k / (1.0 - self.gamma)) ** 2
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around P_theta."""
         prob, reward = state.model.prob, self.reward(state)
         size = np.minimum(2.0 * self.beta(state) * state.model.max_norm, 2.0)
@@ -128,7 +128,7 @@ class UCRLMNLL1(MirrorDescentLearner):
         "regularization": (0.1, 1.0, 10.0),
     }  # fmt: skip
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around P_theta."""
         size = np.minimum(self.beta(state) * state.model.max_norm, 2.0)
         data = state.model.prob, self.reward(state), size, self.task.max_successors

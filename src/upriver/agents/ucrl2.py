@@ -64,7 +64,7 @@ class UCRL2(OptimisticReward, TabularLearner):
     GRID: ClassVar = {"radius": (0.0, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0)}
     OWN_CHECKS: ClassVar = {"radius": number_or_function}
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around the frequencies."""
         task, reward, radius = self.task, self.reward(state), self.ball_radius(state)
         prob = frequencies(task, state.model[0])

@@ -65,7 +65,7 @@ class UCRLMNL(OptimisticReward, ConfidenceSetLearner):
         needed = self.optimism in optimistic.NEEDS_GEOMETRY
         return mnl.start(self.features, self.lam(1), self.n_models, with_products=needed)
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Line 4: return the optimistic values with theta_k and beta_k."""
         reward, beta = self.reward(state), self.beta(state)
         return self.optimism(self.task, state.model, reward, beta, draw_tie_seed(rng))

@@ -54,7 +54,7 @@ class UCRLMNLLL(OptimisticReward, ConfidenceSetLearner):
         lam = self.regularization
         return mnl.start(self.features, lam, self.n_models, with_products=True, local=True)
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimistic values with theta_hat and beta_k."""
         task, model, beta, reward = self.task, state.model, self.beta(state), self.reward(state)
         if self.exact:

@@ -58,7 +58,7 @@ class UCRLMNLLR(OptimisticReward, CountLearner, MNLLearner):
 
     GRID: ClassVar = {"delta": (0.01, 0.05, 0.2, 0.8)}
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the likelihood-ratio sets."""
         prob, size = self.sets(state)
         data = prob, self.reward(state), size, self.task.max_successors

@@ -41,7 +41,7 @@ class UCRLMNLPlus(MirrorDescentLearner):
     CLIP: ClassVar[Callable[[Task], Clip]] = staticmethod(clip_v)
     """Where values are clipped: V at H."""
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimistic values with theta_k and beta_k."""
         beta, horizon = self.beta(state), self.task.units.max_value
         second = self.SECOND_ORDER * horizon * beta**2

@@ -100,7 +100,7 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
             weights=self.weights,
         )  # fmt: skip
 
-    def plan(self, state: State, rng: np.random.Generator) -> Plan:
+    def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the plan with the tilted distributions."""
         task, start, extra = self.task, self.model_features.layout.product_start, None
         if state.rewards is None:

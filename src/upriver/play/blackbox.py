@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.agents.base import Agent, Episode, check_agent, unguarded
+from upriver.agents.base import Agent, Episode, check_agent, find_methods
 from upriver.checks import (
     Array,
     check_function,
@@ -270,7 +270,7 @@ class AgentPlayer:
         self.adapter = Adapter(self.task, env, state_of, end)
         self.start = begin(agent, None, seed, resume, draws=1)
         self.before = self.start.checkpoint.episodes
-        self.make_plan, self.update = unguarded(agent)
+        self.make_plan, self.update = find_methods(agent)
         self.to_unit_scale = episode_converter(self.task)
         self.state, self.plan = self.start.state, None
 

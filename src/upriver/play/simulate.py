@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.agents.base import Agent, check_agent, unguarded
+from upriver.agents.base import Agent, check_agent, find_methods
 from upriver.agents.fixed import Fixed
 from upriver.checks import check_kinds, positive_integer, refuse_given
 from upriver.mdp import FactoredMDP, FiniteMDP
@@ -62,7 +62,7 @@ def simulate(
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
 
     start = begin(learner, mdp, seed, resume, draws=task.horizon + 1)
-    make_plan, update = unguarded(learner)
+    make_plan, update = find_methods(learner)
     to_unit_scale = episode_converter(learner.task)
     player = EpisodePlayer(mdp, n_episodes, start.environment)
     state, plan, seconds = start.state, None, np.empty(n_episodes)

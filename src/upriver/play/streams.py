@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.base import Episode, unguarded
+from upriver.agents.base import Episode, find_methods
 from upriver.agents.mnl_family import cut_episode
 from upriver.checks import Array, nonnegative_number, positive_integer
 from upriver.mdp import FiniteMDP
@@ -39,7 +39,7 @@ def simulate_stream(
         raise ValueError(f"{mdp.name} has an infinite horizon; give n_steps, not n_episodes")
     n_steps = positive_integer("n_steps", n_steps, most=10**9)
     start = begin(agent, mdp, seed, resume, draws=3)
-    make_plan, update = unguarded(agent)
+    make_plan, update = find_methods(agent)
     before, randomness = start.checkpoint, start.randomness
     if resume is not None and restart not in (None, before.restart):
         raise ValueError(f"restart is {restart!r}; the run to resume has {before.restart!r}")
