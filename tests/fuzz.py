@@ -62,9 +62,10 @@ RUN = up.simulate(RIVER, AGENT, 3)
 LOG = up.rollouts(RIVER, np.full((5, 4, 2), 0.5), 40).to_pandas()
 MOVES = {s: [max(s - 1, 0), s, min(s + 1, 3)] for s in range(4)}
 REWARD = {0: 0.1, 3: 1.0}
-MODEL = up.fit_transitions("next_state", LOG, successors=lambda s, a: sorted(set(MOVES[s]))).at(
-    horizon=5, reward=REWARD
-)
+MODEL = up.fit_transitions(
+    "next_state", LOG, successors=lambda s, a: sorted(set(MOVES[s])), individual="episode",
+    step="step", horizon=5, reward=REWARD,
+)  # fmt: skip
 FITTED = up.fit_mnl(PHI, np.ones(TASK.n_triples))
 SPEC = {
     "name": "small", "episodes": 2, "seeds": {"first": 0, "count": 1},
@@ -126,7 +127,7 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         "plan_from_model": (up.plan_from_model, {"model": MODEL, "how": "cautious", "confidence": 0.9}),
         "policy_value": (up.policy_value, {"model": MODEL, "policy": "behaviour", "confidence": 0.9}),
         "compare_policies": (up.compare_policies, {"model": MODEL, "new": PLAN.policy, "old": "behaviour", "confidence": 0.9}),
-        "check_policy_value": (up.check_policy_value, {"model": MODEL, "policy": PLAN.policy, "log": LOG, "columns": ("state", "action", "next_state"), "episode": "episode", "step": "step", "reward": None, "confidence": 0.9, "weights": None, "missing": "refuse", "ended": None, "propensity": "action", "cluster": "episode"}),
+        "check_policy_value": (up.check_policy_value, {"model": MODEL, "policy": PLAN.policy, "confidence": 0.9}),
         "decide": (up.decide, {"model": MODEL, "plan": "greedy", "by": None, "confidence": 0.9}),
         "model.at": (MODEL.at, {"values": {}}),
         "model.conf_int": (MODEL.conf_int, {"alpha": 0.1}),

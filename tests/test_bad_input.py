@@ -60,7 +60,8 @@ CASES = {
     "a NaN probability in a frame": (lambda: up.FiniteMDP.from_frame({"state": [1], "action": [0], "next_state": [1], "probability": [np.nan], "reward": [0.0]}, 3), "column 'probability' of the frame is empty in row 0"),
     "an MDP where a task is needed": (lambda: up.agents.UCRLMNLSE(MDP, PHI), r"task is a FiniteMDP; (use|pass) mdp.task\(\)"),  # type: ignore
     "a name of features as an array of no dimension": (lambda: up.features.from_function(TASK, lambda s, a, t: [1.0], names=np.array("x")), "names is a ndarray; it must be a list of text"),  # type: ignore
-    "no columns of a log": (lambda: up.check_policy_value(fitted(), AGENT.plan(AGENT.init(), np.random.default_rng(0)), {"state": [0]}, columns=()), "columns is .*; it must name the state"),
+    "no columns of a log": (lambda: up.fit_transitions("C(next_state)", {"state": [0]}, columns=()), "columns is .*; it must name the state"),
+    "a step without an individual": (lambda: up.fit_transitions("C(next_state)", {"state": [0]}, step="visit"), "step is 'visit'; it needs individual"),
     "successors of a log that are no list": (lambda: up.fit_transitions("C(next_state)", {"state": [0, 1], "action": ["a", "a"], "next_state": [1, 0]}, successors=lambda s, a: 7), r"successors\(0, 'a'\) is 7; it must be a list"),
     "features of an MDP": (lambda: up.features.shared(MDP), r"task is a FiniteMDP; (use|pass) mdp.task\(\)"),  # type: ignore
     "every state of a large problem": (lambda: up.envs.riverswim(10_000).task("full"), r"10,000 states have about 200,000,000 triples .*at most 100,000,000"),
@@ -70,8 +71,8 @@ CASES = {
     "one transition that is no list": (lambda: TASK.with_transitions(np.array("x")), "it must be a list"),  # type: ignore
     "more observed pairs": (lambda: TASK.with_transitions([(0, 0)]), r"transition \(0, 0\) must be"),  # type: ignore
     "pooled numbers": (lambda: up.features.pooled(3), "shared is a int; it must be a Features"),  # type: ignore
-    "checks of an MDP": (lambda: up.check_policy_value(MDP, None, None), "model is a FiniteMDP"),  # type: ignore
-    "checks without a log": (lambda: up.check_policy_value(fitted(), np.zeros((6, 4), int), None), "the model does not know which rows are one individual's"),
+    "checks of an MDP": (lambda: up.check_policy_value(MDP, None), "model is a FiniteMDP"),  # type: ignore
+    "checks without a log": (lambda: up.check_policy_value(fitted(), np.zeros((6, 4), int)), "the model does not know which rows are one individual's"),
     "names that are a matrix": (lambda: up.Task.from_successors(sparse.eye_array(3).tocsr(), ["a"], lambda s, a: [s], horizon=2), "states is .*; it must be a list"),
     "a row that sums to 0.9": (lambda: up.FiniteMDP.from_arrays(put(P, (1, 0, 0), 0.4), R, 3), r"transition row \(s=1, a=0\) sums to 0.9"),
     "a negative probability": (lambda: up.FiniteMDP.from_arrays(put(P, (0, 0), [-0.5, 1.5]), R, 3), r"transition row \(s=0, a=0\) holds -0.5"),

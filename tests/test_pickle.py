@@ -209,10 +209,7 @@ DATA: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "RewardModel": (fit_rewards, use_rewards),
     "PolicyValue": (log_value, use_value),
     "check_policy_value": (
-        lambda: up.check_policy_value(
-            cases.log_model("shared"), np.zeros(cases.STATES, int), cases.transition_log(),
-            reward="reward", weights=None,
-        ),
+        lambda: up.check_policy_value(cases.episodes_model(), np.zeros(cases.STATES, int)),
         lambda checks: [row["value"] for row in checks.rows],
     ),
     "Decision": (decide, lambda x: (use_value(x.value), use_value(x.gain), use_clinic(x.model))),

@@ -583,13 +583,19 @@ def plan_log(name: str, how: str, **setting: Any) -> Outputs:
     return {"policy": plan.policy, "values": plan.v}
 
 
+def episodes_model() -> Any:
+    """Return a model that knows the episodes of its log."""
+    task = logged_problem().task()
+    return up.fit_transitions(
+        transition_log(), features=make_features("shared", task), task=task,
+        individual="episode", step="step",
+    )  # fmt: skip
+
+
 def check_log() -> Outputs:
     """Check a value by the episodes of the log."""
     mixture = np.random.default_rng(44).dirichlet(np.ones(CHOICES), STATES)
-    checks = up.check_policy_value(
-        log_model("shared"), 0.5 * mixture + 0.5 / CHOICES, transition_log(), reward="reward",
-        weights=None,
-    )  # fmt: skip
+    checks = up.check_policy_value(episodes_model(), 0.5 * mixture + 0.5 / CHOICES)
     rows = {row["name"].split(",")[0]: row for row in checks.rows}
     return {
         name: columns_of([rows[name]], "value", "standard_error", "low", "high")

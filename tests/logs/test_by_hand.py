@@ -76,8 +76,9 @@ def two_step_model(log):
         lambda s, a: 0.0, reward_range=(0.0, 10.0),
     )  # fmt: skip
     return up.fit_transitions(
-        log, features=up.features.one_hot(task), task=task, regularization=1.0
-    )
+        log, features=up.features.one_hot(task), task=task, regularization=1.0,
+        individual="episode", step="step",
+    )  # fmt: skip
 
 
 class TestTwoSteps:
@@ -96,7 +97,9 @@ class TestTwoSteps:
     @pytest.fixture
     def found(self):
         model = two_step_model(self.log)
-        checks = up.check_policy_value(model, self.policy, self.log, reward="paid")
+        data = offpolicy.build_episodes(model)
+        data = data._replace(rewards=np.reshape(self.log["paid"], (6, 2)))
+        checks = offpolicy.check_episodes(model, self.policy, data, 0.95)
         return model, {r["name"]: r for r in checks.rows}
 
     def weights(self):
@@ -127,11 +130,7 @@ class TestTwoSteps:
     def test_the_models_values_enter_before_the_step(self):
         """sum_h w_(h-1) V_h + w_h (r_h - Q_h), with any V and Q."""
         model = two_step_model(self.log)
-        own = up.fit_transitions(
-            self.log, features=model.features, task=model.task, regularization=1.0,
-            individual="episode", step="step",
-        )  # fmt: skip
-        data = offpolicy.build_episodes(own)
+        data = offpolicy.build_episodes(model)
         data = data._replace(rewards=np.reshape(self.log["paid"], (-1, 2)))
         s, a, paid, _, weight = self.weights()
         q, v = np.arange(12.0).reshape(2, 6), np.arange(9.0).reshape(3, 3) ** 2
@@ -143,25 +142,13 @@ class TestTwoSteps:
                 total += before * v[h, s[i, h]] + weight[i, h] * (paid[i, h] - of_pair)
                 before = weight[i, h]
             each.append(total)
-        value, error = offpolicy.doubly_robust(model.task, data, weight, q, v)
+        parts = offpolicy.robust_parts(model.task, data, weight, q, v)
+        value, error = offpolicy.mean_and_error(parts, data)
         assert value == pytest.approx(np.mean(each))
         assert error == pytest.approx(np.std(each) / np.sqrt(6))
 
-    def test_tables_of_a_pair_without_rows_have_the_mean_of_the_others(self):
-        """Of "s" the log has the first two of three actions; the third counts as their mean."""
-        task = up.Task.from_successors(
-            ["s", "e"], ["a", "b", "c"], lambda s, a: ["e"], 1, lambda s, a: 0.0,
-            reward_range=(0.0, 10.0),
-        )  # fmt: skip
-        log = {"state": ["s"] * 3, "action": ["a", "b", "b"], "next_state": ["e"] * 3,
-               "episode": [0, 1, 2], "step": [0] * 3, "paid": [1.0, 3.0, 5.0]}  # fmt: skip
-        phi = up.features.one_hot(task)
-        model = up.fit_transitions(log, features=phi, task=task, regularization=1.0)
-        found = up.check_policy_value(model, "c", log, reward="paid")
-        assert found.rows[-1]["value"] == pytest.approx((1.0 + 4.0) / 2)
 
-
-def test_the_verdict_counts_both_errors_and_three_comparisons(monkeypatch):
+def test_the_verdict_counts_both_errors_and_two_comparisons(monkeypatch):
     def rows(*values):
         return [
             {"name": str(i), "value": x, "standard_error": 1.0, "effective": 100.0}
@@ -169,14 +156,13 @@ def test_the_verdict_counts_both_errors_and_three_comparisons(monkeypatch):
         ]
 
     # distances are in units of the root of 1 + 1
-    assert "agree with it" in offpolicy.compare_estimates(rows(0.0, 2.5, 0.0, 0.0), 2.0, 0.0)
-    assert "disagrees with 1:" in offpolicy.compare_estimates(rows(0.0, 2.9, 0.0, 0.0), 2.0, 0.0)
+    assert "agree with it" in offpolicy.compare_estimates(rows(0.0, 2.5, 0.0), 2.0)
+    assert "disagrees with 1:" in offpolicy.compare_estimates(rows(0.0, 2.9, 0.0), 2.0)
     seen = []
-    monkeypatch.setattr(offpolicy, "compare_estimates", lambda rows, z, unseen: seen.append(z))
-    log = two_step_log()
-    up.check_policy_value(two_step_model(log), "l", log, reward="paid", confidence=0.9)
+    monkeypatch.setattr(offpolicy, "compare_estimates", lambda rows, z: seen.append(z))
+    up.check_policy_value(two_step_model(two_step_log()), "l", confidence=0.9)
     # six episodes leave five degrees of freedom
-    assert seen == [pytest.approx(special.stdtrit(5, 1.0 - 0.1 / 6.0))]
+    assert seen == [pytest.approx(special.stdtrit(5, 1.0 - 0.1 / 4.0))]
 
 
 class TestGoodnessOfFit:

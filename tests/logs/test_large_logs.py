@@ -67,7 +67,7 @@ def test_clusters_of_grouped_rows_are_those_of_a_plain_loop(tmp_path, monkeypatc
     expected = None
     for source in (tmp_path / "log.parquet", holes):
         model = up.fit_transitions("worse + age:worse", source, **given)
-        assert model.log.dropped == {who: 2} and model.nobs == pytest.approx(kept[times].sum())
+        assert model.dropped == {who: 2} and model.nobs == pytest.approx(kept[times].sum())
         expected = sandwich(kept, model, who, times, adjusted) if expected is None else expected
         np.testing.assert_allclose(model.bse, expected, rtol=1e-8)
         assert model.log.clusters == sorted(set(kept[who]))

@@ -324,18 +324,6 @@ def test_checks_with_averaged_covariates_use_the_column(rng):
     assert made.realised["value"] == pytest.approx(paid.sum() / 400)
 
 
-def test_a_number_that_is_the_same_by_construction_does_not_agree(rng):
-    """With a parameter for each triple and means as rewards, tables are the model."""
-    log = populations.visits(rng, 300)
-    model = up.fit_transitions(
-        "C(next_state):C(state):C(action)", log, individual="who", horizon=6, reward="paid"
-    )
-    checks = up.check_policy_value(model, populations.PLAN)
-    assert checks.rows[3]["value"] == pytest.approx(checks.rows[0]["value"], rel=1e-7)
-    assert "is the same number as the model's by construction" in checks.verdict
-    assert "fitted-Q evaluation agrees" not in checks.verdict
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("case", populations.CASES)
 def test_intervals_cover(case):

@@ -51,11 +51,11 @@ def test_gap_codes_of_files_are_gaps(tmp_path):
     with pytest.raises(ValueError, match=r"log.csv:42, .*has no 'next_state'"):
         up.fit_transitions("C(next_state)", path)
     model = up.fit_transitions("C(next_state)", path, missing="drop")
-    assert list(model.log.space.states) == ["a", "b"] and model.log.dropped == {"next_state": 6}
+    assert list(model.log.space.states) == ["a", "b"] and model.dropped == {"next_state": 6}
     rows = [(*row, "-" if i == 4 else i) for i, row in enumerate(CELLS)]
     path = write(tmp_path, "state,action,next_state,age", rows)
     model = up.fit_transitions("C(next_state):age", path, missing="drop")  # age is still a number
-    assert model.log.dropped == {"age": 1} and len(model.theta) == 1
+    assert model.dropped == {"age": 1} and len(model.theta) == 1
 
 
 def test_states_have_one_kind_of_names():

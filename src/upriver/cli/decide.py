@@ -61,7 +61,7 @@ def decide(
     ended
         How individuals end: a column, or states as a,b.
     propensity
-        The column of action probabilities, or a formula.
+        The column of the probabilities of the logged actions.
     regularization
         The ridge of the fit.
     missing

@@ -64,7 +64,7 @@ def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any
     z, space = model.fitted.quantile(confidence), model.log.space
     covariates, (state, action, _) = list(model.log.situations.covariates), space.columns
     table = Table(frame)
-    rows = table.read([state, action, *covariates], group=False)
+    rows = table.read([state, action, *covariates])
     s = rows.numbers(state, space.states, "state")
     a = rows.numbers(action, space.actions, "action")
     pair = s * len(space.actions) + a

@@ -9,7 +9,7 @@ plan = plan_from_model(model.at(horizon=20, reward={"well": 1.0}), "cautious")
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from upriver.logs.design import build_design
 from upriver.logs.formula import mentions
 from upriver.logs.model import FittedLog, TransitionModel
 from upriver.logs.population import (
-    History,
     population_of,
     population_of_clusters,
     population_of_rows,
@@ -30,13 +29,10 @@ from upriver.logs.population import (
 )  # fmt: skip
 from upriver.logs.rewards import estimate_rewards, is_outcomes, parse_outcomes
 from upriver.logs.situations import (
-    Situations,
-    StateSpace,
     build_situations,
     build_space,
     find_distinct,
     find_triples,
-    number_rows,
     task_numbers,
 )  # fmt: skip
 from upriver.logs.tables import COLUMNS, GIVEN_WEIGHTS, NUMBERS, Rows, Table, listed, quote
@@ -126,23 +122,33 @@ def fit_transitions(
     """
     lam = nonnegative_number("regularization", regularization)
     columns = check_columns(columns)
+    if individual is None:
+        for name, given in (("step", step), ("ended", ended), ("propensity", propensity)):
+            if given is not None:
+                raise ValueError(f"{name} is {given!r}; it needs individual, the column of the "
+                                 "individual")  # fmt: skip
+    named = {"cluster": cluster, "ended": ended, "propensity": propensity}
+    times = weights if weights is None or isinstance(weights, str) else GIVEN_WEIGHTS
     if features is not None:
         for name, given in (("cluster", cluster), ("states", states), ("successors", successors)):
             if given is not None:
                 raise ValueError(f"{name} is {given!r}; it needs a formula instead of features")
         features.check_task(task := features.task if task is None else task)
         table = as_table(formula if frame is None else frame, "the log")
-        counts = count_triples(task, table, columns, weights, missing)
+        more = more_columns(table, named)
+        keys = [c for c in (*columns, individual, step, *more) if c is not None]
+        numeric = [c for c in more if c == propensity]
+        rows = table.read(keys, weights, numeric, missing, individual is None)
+        numbered = task_numbers(rows, columns, task)
+        names = list(task.state_names), list(task.action_names)
+        pair = numbered[0] * task.n_actions + numbered[1]
+        triple = find_reachable(task, pair, numbered[2], rows, columns, *names)
+        counts = np.bincount(triple, rows.weight, task.n_triples)
         model = fit_counts(features, counts, lam, task, tol, max_iter)
+        model = replace(model, dropped=rows.dropped)
         if individual is not None:
-            history = read_history(
-                table, lambda rows: task_numbers(rows, columns, task), columns, individual, step,
-                [], weights, [], missing, {"ended": ended, "propensity": propensity},
-            )  # fmt: skip
-            pair = history.state * task.n_actions + history.action
-            triple = find_triples(task, pair, history.following, task.n_states)
-            history = history._replace(choice=triple)
-            people = population_of(history, individual, list(task.state_names), [])
+            history = read_history(rows, numbered, triple, individual, step, more, times, named)
+            people = population_of(history, individual, names[0], [])
             model = replace(model, people=people, history=history)
         return model.at(horizon=horizon, discount=discount, reward=reward)
     if frame is None:
@@ -156,11 +162,11 @@ def fit_transitions(
 
     covariates = [c for c in table.names if c not in columns and wanted(c)]
     paid = list(dict.fromkeys(outcome.column for outcome in outcomes.values()))
-    also = [individual, step, cluster, weights, ended, propensity]
-    kept = {*columns, *covariates, *paid, *(x for x in also if isinstance(x, str))}
-    if individual is not None or cluster is not None:  # the table is read again
-        table.keep(kept.__contains__)
-    rows = table.read([*columns, *covariates], weights, paid, missing, cluster=cluster)
+    more = list(dict.fromkeys([*paid, *more_columns(table, named)]))
+    also = [c for c in (individual, step, cluster, *more) if c is not None]
+    keys = list(dict.fromkeys([*columns, *covariates, *also]))
+    numeric = [*paid, *([] if propensity is None else [propensity])]
+    rows = table.read(keys, weights, numeric, missing, not also)
     space, s, a, s2 = build_space(rows, columns, states, successors, wanted)
     clash = [c for c in covariates if c in space.attributes]
     if clash:
@@ -176,41 +182,33 @@ def fit_transitions(
     known = list(dict.fromkeys([*columns, *table.names, *space.attributes]))
     design, x, offset = build_design(formula, space, of, wanted, known, visits, lam == 0.0)
     data = Choices(of.indptr, x, counts, visits, lam, offset)
-    number = rows.codes(cluster)[0] if paid and cluster is not None else None
+    number, clusters = (None, []) if cluster is None else rows.codes(cluster)
+    if len(clusters) == 1:
+        raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at least 2")
     rewards = estimate_rewards(outcomes, space, of, rows, chosen, number, known)
-    times, of_row, clusters = rows.weight, None, []
-    if rows.members is not None:
-        chosen = chosen.astype(np.int32)[rows.members.row]
-        _, of_row, times, clusters = rows.members
-        if len(clusters) < 2:
-            raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at "
-                             "least 2")  # fmt: skip
-    fitted = fit_dense(data, design.names, chosen, times, of_row, tol, max_iter)
+    fitted = fit_dense(data, design.names, chosen, rows.weight, number, tol, max_iter)
     log = FittedLog(
-        space, design, of, data, chosen, times, of_row, rows.n_rows, rows.dropped, reward,
-        clusters, rewards, weights if isinstance(weights, str) else None,
-        "a frame" if table.file is None else Path(table.file).name, counts_in(table, kept),
+        space, design, of, data, chosen, rows.weight, number, rows.n_rows, reward, clusters,
+        rewards, weights if isinstance(weights, str) else None,
+        "a frame" if table.file is None else Path(table.file).name,
+        counts_in(table, {*keys, times or ""}),
     )  # fmt: skip
-    history, given = None, weights if weights is None or isinstance(weights, str) else GIVEN_WEIGHTS
+    numbered, history = (s, a, s2), None
     if individual is not None:
-
-        def numbers(rows: Rows) -> Sequence[Array]:
-            return number_rows(rows, columns, space.states, space.actions)
-
-        named = {"cluster": cluster, "ended": ended, "propensity": propensity}
         history = read_history(
-            table, numbers, columns, individual, step, covariates, weights, paid, missing, named
+            rows, numbered, chosen, individual, step, [*covariates, *more], times, named
         )
-        history = history._replace(choice=find_choices(space, of, history))
         people: Any = population_of(history, individual, space.states, covariates)
     elif cluster is not None:
-        people = population_of_clusters(table, cluster, space.states, columns, covariates, given)
+        people = population_of_clusters(rows, numbered, cluster, space.states, cells, times)
     else:
         state = of.pair // len(space.actions)
         people = population_of_rows(space.states, state, visits, of.covariates)
     planned = None if is_outcomes(reward) else reward  # several outcomes are not one reward
     setting = horizon, discount, planned
-    model = TransitionModel(fitted, log, setting=setting, people=people, history=history)
+    model = TransitionModel(
+        fitted, log, setting=setting, dropped=rows.dropped, people=people, history=history
+    )
     return model if covariates else model.at()
 
 
@@ -236,17 +234,12 @@ def counts_in(table: Table, used: Set[str]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def find_choices(space: StateSpace, of: Situations, history: History) -> Array:
-    """Return (m,) the row of the choice data that each row of a history chose."""
-    pair = history.state * len(space.actions) + history.action
-    both = [np.concatenate([of.pair, pair])]
-    both += [np.concatenate([x, history.cells[c]]) for c, x in of.covariates.items()]
-    _, code = find_distinct(both)
-    n = len(of.pair)
-    situation = np.empty(int(code.max()) + 1, np.int64)
-    situation[code[:n]] = np.arange(n)
-    row = find_triples(space, pair, history.following, len(space.states)) - space.indptr[pair]
-    return of.indptr[situation[code[n:]]] + row
+def more_columns(table: Table, named: Mapping[str, Any]) -> list[str]:
+    """Return the columns of clusters, of ends and of propensities; ends may be names of states."""
+    return [
+        c for kind, c in named.items()
+        if isinstance(c, str) and (kind != "ended" or c in table.names)
+    ]  # fmt: skip
 
 
 def check_columns(columns: Sequence[str]) -> tuple[str, str, str]:
@@ -273,17 +266,6 @@ def find_reachable(
         raise ValueError(f"{at} goes from {given[:2]!r} to {given[2]!r}, which is not among the "
                          f"declared successors {listed(known) or '(none)'}")  # fmt: skip
     return row
-
-
-def count_triples(
-    task: Task, log: Any, columns: tuple[str, str, str], weights: Any, missing: str
-) -> Array:
-    """Return (n,) how often each triple of a task is in a log."""
-    rows = as_table(log, "the log").read(columns, weights, missing=missing)
-    s, a, s2 = task_numbers(rows, columns, task)
-    states, actions = list(task.state_names), list(task.action_names)
-    row = find_reachable(task, s * task.n_actions + a, s2, rows, columns, states, actions)
-    return np.bincount(row, rows.weight, task.n_triples)
 
 
 def fit_counts(

@@ -58,8 +58,6 @@ class FittedLog:
     weights: Array  # (m,) the weight of each set of equal rows
     cluster: Array | None  # (m,) the cluster of each set of equal rows
     n_rows: int
-    dropped: Mapping[str, int]
-    """The number of rows that were left out, by the column that has the gap."""
     reward: Any  # What `fit_transitions` was given
     clusters: Sequence[Any] = ()  # The name of each cluster
     rewards: RewardEstimates | None = None  # The rewards that come from columns
@@ -126,6 +124,8 @@ class TransitionModel(Estimates):
     counts: Array = field(default_factory=lambda: np.empty(0))
     """(n,) the weight of each triple of the task in the log, whatever its covariates."""
     values: Mapping[str, Any] = field(default_factory=dict)  #: The values of the covariates.
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """The number of rows that were left out, by the column that has the gap."""
     setting: tuple[int | None, float | None, Any] = (None, None, None)
     """The horizon, the discount and the reward that `fit_transitions` or `at` was given."""
     reward_rows: RewardRows | None = None
@@ -184,13 +184,13 @@ class TransitionModel(Estimates):
                 f"reachable states: {log.space.rule}"
                 + (f"; {single} situations have only one" if single else ""),
             ]
-            if log.dropped:
-                gaps = ", ".join(f"{n} without {c!r}" for c, n in log.dropped.items())
-                lines.append(f"rows left out: {gaps}")
             if log.design.dropped:
                 lines.append(f"reference (no coefficient): {listed(log.design.dropped, 6)}")
             lines += [] if log.rewards is None else log.rewards.summary()
             lines += log.notes
+        if self.dropped:
+            gaps = ", ".join(f"{n} without {c!r}" for c, n in self.dropped.items())
+            lines.append(f"rows left out: {gaps}")
         return "\n".join([*wrap_lines(lines), self.fitted.summary(limit)])
 
     # Tests of the model.

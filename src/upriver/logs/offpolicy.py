@@ -1,53 +1,44 @@
 """Checks of a policy's value that do not rely on the model: they reweigh the log's episodes.
 
-Per-decision weighted importance sampling (Precup, Sutton and Singh 2000), weighted doubly robust
-(Jiang and Li 2016; Thomas and Brunskill 2016, with the fitted model's values), and fitted-Q
-evaluation with tables. All three assume that the log holds what the actions depended on: none of
-them sees confounding or drift. They follow episodes that were no longer observed (censored) as far
-as they go, and assume that this depended on the step and the state alone. Where individuals have
-covariates of their own, a state is a state at these covariates, as in the model's task.
+Per-decision weighted importance sampling (Precup, Sutton and Singh 2000) and weighted doubly robust
+(Jiang and Li 2016; Thomas and Brunskill 2016, with the values of models of the other individuals).
+Both assume that the log holds what the actions depended on: neither sees confounding or drift. They
+follow episodes that were no longer observed (censored) as far as they go, and assume that this
+depended on the step and the state alone. Where individuals have covariates of their own, a state is
+a state at these covariates, as in the model's task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import nan
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse, special
+from scipy import special
 
 from upriver.checks import Array, check_kinds, open_fraction
 from upriver.display import add_repr
-from upriver.logs.behaviour import Behaviour, fit_behaviour
-from upriver.logs.effects import predicted_probabilities
-from upriver.logs.fit import as_table, check_columns, fit_transitions
-from upriver.logs.model import (
-    TransitionModel,
-    combine_outcomes,
-    discount_factors,
-    discount_of,
-    for_population,
-)
-from upriver.logs.population import History, population_of, read_history
-from upriver.logs.situations import build_situations, find_triples, number_rows
-from upriver.logs.tables import COLUMNS, array_of, listed
+from upriver.logs.behaviour import Behaviour, shares
+from upriver.logs.model import TransitionModel, combine_outcomes, for_population
+from upriver.logs.population import History
+from upriver.logs.situations import find_triples
+from upriver.logs.tables import array_of, listed
 from upriver.logs.value import policy_value
-from upriver.logs.value_function import as_probabilities, build_value_function, segment_table
+from upriver.logs.value_function import (
+    action_values,
+    as_probabilities,
+    build_value_function,
+    segment_table,
+)  # fmt: skip
 from upriver.mdp import Task
 from upriver.mdp.declaring import as_names
 from upriver.mnl.choices import Choices
 from upriver.mnl.fit import fit_mnl
-from upriver.planning import steps_of
 
-REPLICATES = 200  # resampled logs for the error of fitted-Q evaluation
 PRIOR = 5.0  # episodes
 FOLDS = 5  # parts of the individuals: the values of one come from a model of the others
-UNSEEN = 0.001  # share of the steps of the policy in pairs without rows that tables may ignore
 FEW = 20  # effective episodes below which a reweighed log says nothing
-EACH = 20  # individuals for each set of covariates below which tables say nothing
-SAME = 1e-6  # relative difference below which two estimates are one number by construction
 
 
 class CannotCheck(ValueError):
@@ -84,8 +75,8 @@ class Episodes(NamedTuple):
         return earned
 
 
-def build_episodes(model: TransitionModel, reward: str | None = None) -> Episodes:
-    """Return the episodes of the individuals of a model; reward: a column of all that was earned.
+def build_episodes(model: TransitionModel) -> Episodes:
+    """Return the episodes of the individuals of a model.
 
     Their states are those of the model's task: the segment of the individual, and the state.
     """
@@ -117,14 +108,10 @@ def build_episodes(model: TransitionModel, reward: str | None = None) -> Episode
     there = spread(np.ones(len(history.place), bool))
     states, following = (offset + spread(x) for x in (history.state, history.following))
     pairs = states * task.n_actions + spread(history.action)
-    rewards, last = np.zeros(shape), np.zeros(task.n_states)
+    rewards = np.zeros(shape)
+    rewards[at] = realised_rewards(model, at[1], pairs[at], following[at], rows)
+    last = np.zeros(task.n_states) if task.terminal is None else task.terminal
     cells, named = history.cells, history.named
-    if reward is not None:
-        discounts = discount_factors(model.setting[0], discount_of(model.setting[1], reward))
-        rewards = spread(np.asarray(cells[reward], np.float64)) * discounts
-    else:
-        rewards[at] = realised_rewards(model, at[1], pairs[at], following[at], rows)
-        last = last if task.terminal is None else task.terminal
     cluster = named.get("cluster")
     member = np.arange(len(names))
     if cluster is not None:
@@ -138,38 +125,16 @@ def build_episodes(model: TransitionModel, reward: str | None = None) -> Episode
         states, pairs, following, rewards, there, last, spread(history.weight)[:, 0],
         np.zeros(shape, bool), np.zeros(shape, bool), np.ones(shape), member, names,
     )  # fmt: skip
-    over, ended = None, named.get("ended")
-    if isinstance(ended, str) and ended in cells:
-        over = cells[ended]
-        if not np.isin(over, (0, 1)).all():
-            raise ValueError(f"column {ended!r} of the log must hold true and false, or 1 and 0")
-        over = spread(over.astype(bool))
-    elif ended is not None:
-        known, final = (
-            list(base.state_names),
-            [
-                x.strip() if isinstance(x, str) else x
-                for x in (ended.split(",") if isinstance(ended, str) else as_names("ended", ended))
-            ],
-        )
-        by_text = {str(x): i for i, x in enumerate(known)}
-        for name in final:
-            if name not in known and str(name) not in by_text:
-                raise ValueError(f"ended names the state {name!r}; it must be one of "
-                                 f"{listed(known)}")  # fmt: skip
-        over = np.isin(following % base.n_states, [by_text[str(x)] for x in final])
-    mark_ends(task, data, over, reward is None)
-    given = named.get("propensity")
-    if given is not None:
-        chance = np.asarray(cells[given] if given in cells else fit_propensities(model, given))
-        data = data._replace(propensity=spread(np.asarray(chance, np.float64), 1.0))
-        bad = ~((data.propensity > 0) & (data.propensity <= 1))
-        if bad.any():
-            raise ValueError(f"propensity {given!r} is {data.propensity[bad][0]:g} somewhere; it "
-                             "must be above 0 and at most 1")  # fmt: skip
+    mark_ends(task, data, read_ends(history, spread, data, base))
+    if named.get("propensity") is not None:
+        chance = spread(np.asarray(cells[named["propensity"]], np.float64), 1.0)
+        bad = chance[~((chance > 0) & (chance <= 1))]
+        if len(bad):
+            raise ValueError(f"propensity {named['propensity']!r} is {bad[0]:g} somewhere; it must "
+                             "be above 0 and at most 1")  # fmt: skip
     else:
-        chance = chance_of(model, log_behaviour(model), data.pairs)
-        data = data._replace(propensity=chance)
+        chance = chance_of(model, model.behaviour, data.pairs)
+    data = data._replace(propensity=chance)
     # episodes that stay where they ended say nothing of those that went on from the last row
     followed = int(np.flatnonzero(data.real.any(axis=0))[-1]) + 1
     went_on = data.real[:, followed - 1] & data.left[:, min(followed, horizon - 1)]
@@ -178,6 +143,26 @@ def build_episodes(model: TransitionModel, reward: str | None = None) -> Episode
                           f"{followed}; the horizon is {horizon}, and it must be at most that, or "
                           "`ended` must say that episodes ended")  # fmt: skip
     return data
+
+
+def read_ends(history: History, spread: Any, data: Episodes, base: Task) -> Array | None:
+    """Return (n, H) whether each row is the last of an episode that ended; None where unsaid."""
+    ended = history.named.get("ended")
+    if ended is None:
+        return None
+    if isinstance(ended, str) and ended in history.cells:
+        over = history.cells[ended]
+        if not np.isin(over, (0, 1)).all():
+            raise ValueError(f"column {ended!r} of the log must hold true and false, or 1 and 0")
+        return spread(over.astype(bool))
+    known = list(base.state_names)
+    by_text = {str(x): i for i, x in enumerate(known)}
+    final = ended.split(",") if isinstance(ended, str) else as_names("ended", ended)
+    final = [x.strip() if isinstance(x, str) else x for x in final]
+    for name in final:
+        if str(name) not in by_text:
+            raise ValueError(f"ended names the state {name!r}; it must be one of {listed(known)}")
+    return np.isin(data.following % base.n_states, [by_text[str(x)] for x in final])
 
 
 def select_rows(model: TransitionModel, history: History) -> Array:
@@ -219,29 +204,12 @@ def realised_rewards(
         return earned
     weights, _ = combine_outcomes(log, model.setting[2])
     columns = {name: log.rewards.outcomes[name].source.column for name in weights}
-    if not set(columns.values()) <= set(history.cells):
-        return earned  # a log of its own that has no column of what was earned
     fitted = model.reward_rows.change(log.rewards.coefficients)
     none = np.zeros((task.n_states, task.n_actions))
     modelled = replace(task, reward=none, next_state_reward=fitted, reward_range=None)
     paid = sum(weights[name] * np.asarray(history.cells[c])[rows] for name, c in columns.items())
     discounts = model.reward_rows.discounts
     return earned - task_rewards(modelled, h, pair, s2) + discounts[h % len(discounts)] * paid
-
-
-def log_behaviour(model: TransitionModel, weight: Array | None = None) -> Behaviour:
-    """Return the model of the actions, fitted to the rows of the history; weight: (m,) of each."""
-    history, base = model.history, model.segment_task
-    assert history is not None
-    covariates = [] if model.log is None else list(model.log.situations.covariates)
-    cells = {c: history.cells[c] for c in covariates}
-    pair = history.state * base.n_actions + history.action
-    weight = history.weight if weight is None else weight
-    some = weight > 0
-    return fit_behaviour(
-        model.behaviour.factors, {c: x[some] for c, x in cells.items()}, pair[some], weight[some],
-        base.available, list(base.state_names),
-    )  # fmt: skip
 
 
 def chance_of(model: TransitionModel, behaviour: Behaviour, pairs: Array) -> Array:
@@ -258,12 +226,11 @@ def is_absorbing(task: Task) -> Array:
     return np.bincount(state, task.successors != state, task.n_states) == 0
 
 
-def mark_ends(task: Task, data: Episodes, over: Array | None, known_reward: bool) -> None:
+def mark_ends(task: Task, data: Episodes, over: Array | None) -> None:
     """Say of episodes shorter than the horizon whether they ended or were no longer followed.
 
-    over: (n, H) whether each row is the last of an episode that ended. One that ended in a state
-    that the task never leaves stays there, and is paid for it where the rewards are those of the
-    task.
+    over: see `read_ends`. An episode that ended in a state that the task never leaves stays there,
+    and is paid for it.
     """
     n_steps = data.there.sum(axis=1)
     short = np.flatnonzero(n_steps < task.horizon)
@@ -278,31 +245,7 @@ def mark_ends(task: Task, data: Episodes, over: Array | None, known_reward: bool
     s = data.states[i, h]
     data.there[i, h], data.following[i, h] = True, s
     data.pairs[i, h] = s * task.n_actions + np.argmax(task.available, axis=1)[s]
-    if known_reward:
-        data.rewards[i, h] = task_rewards(task, h, data.pairs[i, h], s)
-
-
-def fit_propensities(model: TransitionModel, formula: str) -> Array:
-    """Return (m,) the probability of each logged action, by an MNL model of the actions.
-
-    It is the model of `fit_transitions` with actions in the place of next states, without a ridge.
-    """
-    history, base, none = model.history, model.segment_task, "no action yet"
-    assert history is not None
-    state, action = ("state", "action") if model.log is None else model.log.space.columns[:2]
-    names = list(base.state_names), list(base.action_names)
-    table = {state: array_of(names[0])[history.state], action: array_of(names[1])[history.action]}
-    table |= {c: x for c, x in history.cells.items() if c != formula}
-    table[none] = np.zeros(len(history.place), np.int64)
-    fitted = fit_transitions(formula, table, columns=(state, none, action), weights=history.weight)
-    log = fitted.log
-    assert log is not None
-    known = {x: i for i, x in enumerate(log.space.states)}
-    s = np.array([known[x] for x in table[state].tolist()])
-    a = np.array([known[x] for x in table[action].tolist()])
-    of = build_situations(log.space, s, {c: table[c] for c in log.situations.covariates})
-    probability, _ = predicted_probabilities(fitted, of)
-    return probability[of.successor == np.repeat(a, np.diff(of.indptr))]
+    data.rewards[i, h] = task_rewards(task, h, data.pairs[i, h], s)
 
 
 def task_rewards(task: Task, h: Array, pair: Array, s2: Array) -> Array:
@@ -341,50 +284,23 @@ class ValueChecks:
 
 @check_kinds
 def check_policy_value(
-    model: TransitionModel, policy: Any, log: Any = None, columns: Sequence[str] = COLUMNS,
-    episode: str = "episode", step: str = "step", reward: str | None = None,
-    confidence: float = 0.95, weights: str | None = None, missing: str = "refuse", *,
-    ended: str | Iterable[Any] | None = None, propensity: str | None = None,
-    cluster: str | None = None,
+    model: TransitionModel, policy: Any, confidence: float = 0.95
 ) -> ValueChecks:  # fmt: skip
     """Estimate a policy's value from the log's episodes, beside the value under the model.
+
+    `fit_transitions(..., individual=)` says which rows are an episode, and has what else is needed:
+    `step`, `ended`, `propensity` and `cluster`. Episodes start where the log's do, longer ones are
+    cut at the horizon, and where `at` fixes covariates they are followed as long as they have
+    these. Where the reward comes from columns, what was earned is what these columns say.
 
     Parameters
     ----------
     model
-        A fitted model with a finite horizon. Where `at` fixes covariates, episodes are followed as
-        long as they have these, and count as censored from there on.
+        A fitted model with a finite horizon, which knows its individuals.
     policy
         As in `policy_value`.
-    log
-        None: the rows of the individuals that the model was fitted to, for which
-        `fit_transitions(..., individual=...)` was given all that follows; the doubly robust
-        estimate is then cross-fitted over individuals. Or a table as in `fit_transitions`, with
-        columns of the episode and of the step. Steps are numbers or dates, of which only the order
-        counts: each row must start in the state to which the row before it goes. Episodes start
-        where the log's do, and longer ones are cut at the horizon.
-    columns, episode, step
-        The names of the columns.
-    reward
-        A column of all that was earned, which is discounted as the model is. Unless given, the
-        columns that the reward of the model comes from, or the rewards of the task.
     confidence
         Of the intervals.
-    weights
-        A column of how often each episode counts.
-    missing
-        "refuse" or "drop", as in `fit_transitions`. An episode is then followed up to its first
-        row with a gap, as if it had been censored there, and left out where that is its first row.
-    ended
-        Which episodes shorter than the horizon have ended; the others are censored, they went on
-        without being followed. A column that is true on the last row of episodes that ended, or a
-        list of the states in which episodes end. Unless given, those that no action leaves.
-    propensity
-        The probability of the logged action: a column, or a formula of an MNL model of the actions
-        such as "action:C(state) + action:age". Unless given, the model of the actions that is
-        "behaviour" for `policy_value`, fitted to the log.
-    cluster
-        A column of individuals whose episodes may depend on each other.
 
     Returns
     -------
@@ -392,35 +308,13 @@ def check_policy_value(
         Censoring may depend on the step and on the state in which an episode is left, but on
         nothing else that matters for the future. Importance sampling then weighs the episodes that
         go on by the inverse of their estimated share; the doubly robust estimate adds the model's
-        value where an episode is left; fitted-Q evaluation needs only single transitions. It has a
-        table for each step where the model's transitions or rewards change with the step, and one
-        table for all steps otherwise.
+        value where an episode is left. Its values are cross-fitted: those of each fifth of the
+        individuals come from a model of the others, unless there are fewer than ten.
     """
     model = for_population(model)
     if model.task.infinite_horizon:
         raise ValueError("the task has an infinite horizon; check_policy_value needs a last step")
-    if log is not None:
-        table, base = as_table(log, "the log"), model.segment_task
-        columns = check_columns(columns)
-        covariates = [] if model.log is None else list(model.log.situations.covariates)
-        paid = [reward]
-        if reward is None and model.log is not None and model.log.rewards is not None:
-            paid = [x.source.column for x in model.log.rewards.outcomes.values()]
-            paid = [c for c in paid if c in table.names]
-        names = list(base.state_names), list(base.action_names)
-        history = read_history(
-            table, lambda rows: number_rows(rows, columns, *names), columns, episode, step,
-            covariates, weights, [c for c in paid if c is not None], missing,
-            {"cluster": cluster, "ended": ended, "propensity": propensity},
-        )  # fmt: skip
-        people = population_of(history, episode, names[0], covariates)
-        model = replace(model, people=people, history=history, first=None)
-        kept = {"horizon": model.setting[0], "discount": model.setting[1]}
-        if model.log is not None:
-            model = model.at(**kept, reward=model.setting[2])
-        else:
-            model = replace(model, **model.locate([{}], np.zeros(0, np.int64)))
-    return check_episodes(model, policy, build_episodes(model, reward), confidence)
+    return check_episodes(model, policy, build_episodes(model), confidence)
 
 
 def check_episodes(
@@ -435,35 +329,31 @@ def check_episodes(
     function = build_value_function(model, [(policy, 1.0)])
     chance = as_probabilities(task, function.done() if table is None else table)
     chance = np.broadcast_to(chance.reshape(len(chance), -1), (task.horizon, len(task.sizes)))
-    # what was done needs no weights
-    propensity = None if table is None else data.propensity
-    ratio = importance_ratios(task, data, chance, propensity)
+
+    def ratios(propensity: Array) -> Array:
+        # what was done needs no weights
+        return importance_ratios(task, data, chance, None if table is None else propensity)
+
+    ratio = ratios(data.propensity)
     effective = float((weights @ ratio[:, -1]) ** 2 / max(weights @ ratio[:, -1] ** 2, 1e-300))
-    cross = cross_fit(model, policy, data)
-    by_step = len(model.steps) > 1 or (task.reward is not None and task.reward.ndim > 2)
-    by_step = by_step or len(model.behaviour_columns) > 1
+    if len(np.unique(data.cluster)) >= 2 * FOLDS:
+        name, each = f"doubly robust, {FOLDS} folds", cross_fit(model, policy, data, ratios)
+    else:
+        name = "doubly robust"
+        each = robust_parts(task, data, ratio, *action_values(model, policy))
     rows = [
         estimate_row("fitted model", predicted.value, predicted.standard_error, n, z)
         | {"low": predicted.low, "high": predicted.high},
         estimate_row("weighted importance sampling", *importance_value(data, ratio), effective, z),
+        estimate_row(name, *mean_and_error(each, data), effective, z),
     ]
-    if cross is None:
-        robust = doubly_robust(task, data, ratio, *model_values(model, policy))
-    else:
-        robust = doubly_robust_folds(task, data, chance, table is None, cross)
-    name = "doubly robust" if cross is None else f"doubly robust, {FOLDS} folds"
-    rows.append(estimate_row(name, *robust, effective, z))
-    if len(weights) >= EACH * len(model.segments):
-        name = f"fitted-Q evaluation, {'by step' if by_step else 'steps pooled'}"
-        rows.append(estimate_row(name, *fitted_q(task, data, chance, by_step), n, z))
-    # the level is that of all comparisons together
-    together = check_quantile(data, 1.0 - (1.0 - confidence) / 3.0)
-    unseen = predicted.unseen / task.horizon
-    return ValueChecks(rows, confidence, compare_estimates(rows, together, unseen))
+    # the level is that of both comparisons together
+    together = check_quantile(data, 0.5 + confidence / 2.0)
+    return ValueChecks(rows, confidence, compare_estimates(rows, together))
 
 
 def at_starts_of(model: TransitionModel, data: Episodes) -> TransitionModel:
-    """Return the model whose population starts where the episodes do."""
+    """Return the model whose population starts where the episodes do, whatever `at` was given."""
     first = np.bincount(data.states[:, 0], data.weights, model.task.n_states)
     return replace(model, joint=first / first.sum())
 
@@ -488,41 +378,41 @@ def realised_mean(model: TransitionModel, data: Episodes, confidence: float) -> 
     return estimate_row("mean of the log", *importance_value(data, ratio), n, z)
 
 
-class Fold(NamedTuple):
-    """What the individuals outside of one part of the log say."""
+def cross_fit(model: TransitionModel, policy: Any, data: Episodes, ratios: Any) -> Array:
+    """Return (n,) what each episode adds to the doubly robust value, the values of each part of the
+    individuals and the propensities there from a model of the others.
 
-    mine: Array  # (n,) whether each episode is in the part
-    q: Array  # (H, S*A) action values of the policy under the model of the others
-    v: Array  # (H + 1, S)
-    propensity: Array  # (n, H) probabilities of the logged actions, by the others' model
-
-
-def cross_fit(model: TransitionModel, policy: Any, data: Episodes) -> list[Fold] | None:
-    """Return models of the others for each part of the individuals; None without the fit's rows."""
-    history = model.history
-    clusters = np.unique(data.cluster)
-    if history is None or history.choice is None or len(clusters) < 2 * FOLDS:
-        return None
-    part = np.searchsorted(clusters, data.cluster) % FOLDS
+    ratios: the function from propensities (n, H) to `importance_ratios`.
+    """
+    history, task = model.history, model.task
+    assert history is not None and history.choice is not None
+    part = np.searchsorted(np.unique(data.cluster), data.cluster) % FOLDS
     of_individual = np.full(len(history.labels), -1)
     of_individual[data.individual] = part
-    folds = []
+    propensity, values = data.propensity.copy(), []
     for k in range(FOLDS):
+        mine = part == k
         weight = history.weight * (of_individual[history.individual] != k)
-        others = refit(model, history.choice, weight)
-        chance = data.propensity
+        others, behaviour = refit(model, history.choice, weight)
         if history.named.get("propensity") is None:
-            chance = chance_of(model, log_behaviour(model, weight), data.pairs)
-        folds.append(Fold(part == k, *model_values(others, policy), chance))
-    return folds
+            propensity[mine] = chance_of(model, behaviour, data.pairs)[mine]
+        values.append((mine, *action_values(others, policy)))
+    ratio, each = ratios(propensity), np.zeros(len(part))
+    for mine, q, v in values:
+        each[mine] = robust_parts(task, data, ratio, q, v)[mine]
+    return each
 
 
-def refit(model: TransitionModel, choice: Array, weight: Array) -> TransitionModel:
-    """Return the model with coefficients fitted to other weights (m,) of its rows."""
+def refit(
+    model: TransitionModel, choice: Array, weight: Array
+) -> tuple[TransitionModel, Behaviour]:
+    """Return the model, and that of the actions, fitted to other weights (m,) of its rows."""
+    task = model.task
     if model.log is None:
-        counts = np.bincount(choice, weight, model.task.n_triples)
-        lam = model.fitted.regularization
-        return replace(model, fitted=fit_mnl(model.features, counts, lam))
+        counts = np.bincount(choice, weight, task.n_triples)
+        fitted = fit_mnl(model.features, counts, model.fitted.regularization)
+        visits = task.by_pair(counts).reshape(task.n_states, task.n_actions)
+        return replace(model, fitted=fitted), shares(visits, task.available)
     known = model.log.data
     counts = np.bincount(choice, weight, len(known.counts))
     visits, theta = np.add.reduceat(counts, known.indptr[:-1]), model.theta.copy()
@@ -533,21 +423,8 @@ def refit(model: TransitionModel, choice: Array, weight: Array) -> TransitionMod
         theta = theta - step
         if slope @ step < 1e-10 * weight.sum():
             break
-    return replace(model, fitted=replace(model.fitted, theta=theta))
-
-
-def doubly_robust_folds(
-    task: Task, data: Episodes, chance: Array, as_done: bool, folds: list[Fold]
-) -> tuple[float, float]:
-    """Return the doubly robust value and its error, the values of each part from the others."""
-    propensity = data.propensity.copy()
-    for fold in folds:
-        propensity[fold.mine] = fold.propensity[fold.mine]
-    ratio = importance_ratios(task, data, chance, None if as_done else propensity)
-    each = np.zeros(len(data.weights))
-    for fold in folds:
-        each[fold.mine] = robust_parts(task, data, ratio, fold.q, fold.v)[fold.mine]
-    return mean_and_error(each, data)
+    fitted = replace(model.fitted, theta=theta)
+    return replace(model, fitted=fitted), model.log.model_actions(visits)
 
 
 def estimate_row(
@@ -561,37 +438,30 @@ def estimate_row(
     }  # fmt: skip
 
 
-def compare_estimates(rows: list[dict[str, Any]], z: float, unseen: float) -> str:
+def compare_estimates(rows: list[dict[str, Any]], z: float) -> str:
     """Return whether the checks agree with the model, in a sentence.
 
-    Reweighed episodes count where they are worth FEW of the policy's own, and fitted-Q evaluation
-    where the policy stays in pairs that the log has: unseen is the share of its other steps.
+    They count where the reweighed episodes are worth FEW of the policy's own.
     """
-    model, others = rows[0], rows[1:]
+    model, *others = rows
     effective = others[0]["effective"]
-    tables = model["effective"] >= FEW and unseen <= UNSEEN
-    same = [r for r in others[2:] if abs(r["value"] - model["value"]) <= SAME * abs(r["value"])]
-    tables = tables and len(others) > 2 and not same
-    able = [*(others[:2] if effective >= FEW else []), *(others[2:] if tables else [])]
+    if effective < FEW:
+        return (
+            f"the log can hardly check this policy: its episodes are worth {effective:.1f} of the "
+            "policy's own"
+        )
 
     def distance(row: dict[str, Any]) -> float:
         error = float(np.hypot(row["standard_error"], model["standard_error"]))
         return abs(row["value"] - model["value"]) / max(error, 1e-300)
 
-    off = [r["name"] for r in able if distance(r) > z]
+    off = [r["name"] for r in others if distance(r) > z]
     if off:
         return (
             f"the model disagrees with {' and '.join(off)}: do not trust its value before you "
             "know why"
         )
-    also = "; fitted-Q evaluation is the same number as the model's by construction"
-    if effective >= FEW:
-        return f"the checks that do not rely on the model agree with it{also if same else ''}"
-    agrees = "; fitted-Q evaluation agrees with the model" if tables else also if same else ""
-    return (
-        f"the log can hardly check this policy: its episodes are worth {effective:.1f} of the "
-        f"policy's own{agrees}"
-    )
+    return "the checks that do not rely on the model agree with it"
 
 
 def importance_ratios(task: Task, data: Episodes, chance: Array, propensity: Array | None) -> Array:
@@ -652,89 +522,15 @@ def importance_value(data: Episodes, ratio: Array) -> tuple[float, float]:
     return float(means.sum()), mean_and_error(deviation, data)[1]
 
 
-def model_values(model: TransitionModel, policy: Any) -> tuple[Array, Array]:
-    """Return (H, S*A) action values and (H + 1, S) values of the policy under the model."""
-    function = build_value_function(model, [(policy, 1.0)])
-    task, v = function.task, function.at(function.origin).v
-    q, (reward, pay) = np.empty((task.horizon, len(task.sizes))), task.user_rewards
-    for h in range(task.horizon):
-        ahead = v[h + 1][task.successors][None] + (steps_of(pay, h) if pay.size else 0.0)
-        q[h] = (steps_of(reward, h) + task.by_pair(steps_of(model.prob, h) * ahead))[0]
-    return q, v
-
-
-def doubly_robust(
-    task: Task, data: Episodes, ratio: Array, q: Array, v: Array
-) -> tuple[float, float]:
-    """Return the model's value, corrected by the log, and its standard error.
+def robust_parts(task: Task, data: Episodes, ratio: Array, q: Array, v: Array) -> Array:
+    """Return (n,) what each episode adds to the doubly robust value.
 
     sum_h w_(h-1) V_h(s_h) + w_h (r_h - Q_h(s_h, a_h)), w the ratios: where an episode is left at
-    step h, the first part stays, and the model says what would have come.
+    step h, the first part stays, and the model says what would have come. q (H, S*A), v (H + 1, S).
     """
-    return mean_and_error(robust_parts(task, data, ratio, q, v), data)
-
-
-def robust_parts(task: Task, data: Episodes, ratio: Array, q: Array, v: Array) -> Array:
-    """Return (n,) what each episode adds to the doubly robust value."""
     steps = np.arange(task.horizon)
     before = np.hstack([np.ones((len(ratio), 1)), ratio[:, :-1]])
     of_pair = np.where(data.there, q[steps, data.pairs], 0.0)
     # after the step at which an episode is left, `before` is 0
     of_state = np.where(data.there | data.left, v[steps, data.states], 0.0)
     return (ratio * (data.earned - of_pair) + before * of_state).sum(axis=1)
-
-
-def fitted_q(task: Task, data: Episodes, chance: Array, by_step: bool) -> tuple[float, float]:
-    """Return value and standard error of tables Q fitted backwards; errors by resampled episodes.
-
-    by_step: Q_h is fitted to the rows of step h alone; otherwise to the rows of all steps.
-    """
-    rng, n = np.random.default_rng(0), float(data.weights.sum())
-    value = fit_q_tables(task, data, chance, data.weights, by_step)
-    names, of = np.unique(data.cluster, return_inverse=True)
-    alone = len(names) == len(of)
-    again = []
-    for _ in range(REPLICATES):
-        if alone:
-            drawn = rng.multinomial(round(n), data.weights / n).astype(float)
-        else:
-            drawn = data.weights * rng.multinomial(len(names), [1 / len(names)] * len(names))[of]
-        again.append(fit_q_tables(task, data, chance, drawn, by_step))
-    few = 1.0 if alone else len(names) / max(len(names) - 1.0, 1.0)
-    return value, float(np.sqrt(few) * np.std(again, ddof=1))
-
-
-def fit_q_tables(task: Task, data: Episodes, chance: Array, weights: Array, by_step: bool) -> float:
-    """Return the value of tables fitted backwards to weighted episodes.
-
-    A pair without rows at a step has the mean of its state's other pairs there; a state without
-    rows at a step has what the rows of all steps say.
-    """
-    n_pairs, shape = len(task.sizes), (task.n_states, task.n_actions)
-    episode, step = np.nonzero(data.there)
-    pair = data.pairs[data.there]
-    # an episode that ended does not go on from its last state; one that was left does
-    goes = np.hstack([(data.there | data.left)[:, 1:], np.ones((len(weights), 1), bool)])
-    ends, weight = data.there & ~goes, weights[episode]
-    rewards, goes_on = data.rewards[data.there], weight * ~ends[data.there]
-
-    def tables(mine: Any) -> tuple[Any, Array, Array]:
-        entries = goes_on[mine], (pair[mine], data.following[data.there][mine])
-        moves = sparse.csr_array(entries, (n_pairs, task.n_states))
-        paid = np.bincount(pair[mine], (weight * rewards)[mine], n_pairs)
-        return moves, paid, np.bincount(pair[mine], weight[mine], n_pairs)
-
-    def fitted(moves: Any, paid: Array, total: Array, v: Array) -> tuple[Array, Array]:
-        q = ((paid + moves @ v) / np.maximum(total, 1e-300)).reshape(shape)
-        seen = (total > 0).reshape(shape)
-        typical = (q * seen).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
-        return np.where(seen, q, typical[:, None]), np.asarray(seen.any(axis=1))
-
-    pooled, v = tables(slice(None)), data.last
-    for h in reversed(range(task.horizon)):
-        q, _ = fitted(*pooled, v)
-        if by_step:
-            of_step, seen = fitted(*tables(step == h), v)
-            q = np.where(seen[:, None], of_step, q)
-        v = (chance[h].reshape(shape) * q).sum(axis=1)
-    return float(weights @ v[data.states[:, 0]] / weights.sum())

@@ -16,8 +16,12 @@ from upriver.checks import Array
 from upriver.logs.decision import Decision, show
 from upriver.logs.offpolicy import ValueChecks, is_absorbing
 from upriver.logs.tables import value_or_list
-from upriver.logs.value_function import as_probabilities, build_value_function, segment_table
-from upriver.planning import steps_of
+from upriver.logs.value_function import (
+    action_values,
+    as_probabilities,
+    build_value_function,
+    segment_table,
+)  # fmt: skip
 
 FEW = 10  # rows of a pair below which the page lists it
 MOST = 20  # entries of a list on the page
@@ -142,7 +146,7 @@ def advise(decision: Decision) -> list[Advice]:
     function = build_value_function(model, [(decision.plan, 1.0)])
     table = segment_table(model, decision.plan)
     p = as_probabilities(task, function.done() if table is None else table)
-    q = action_values(decision)
+    q, _ = action_values(model, decision.plan)
     p, q = np.broadcast_arrays(p, q.reshape(len(q), task.n_states, n_actions))
     q = np.where(task.available, q, np.nan)
     spread = np.nanmax(q, axis=2) - np.nanmin(q, axis=2)
@@ -262,22 +266,6 @@ def span(name: str, values: Sequence[Any]) -> str:
         return f"{name} {min(distinct):g} to {max(distinct):g}"
     named = [f"{x:g}" if isinstance(x, float) else str(x) for x in distinct[:PHRASES]]
     return f"{name} {', '.join(named)}{' and more' if len(distinct) > PHRASES else ''}"
-
-
-def action_values(decision: Decision) -> Array:
-    """Return (H, S*A) what each action is worth under the model, followed by the plan; one row
-    with an infinite horizon.
-    """
-    task, model = decision.task, decision.model
-    function = build_value_function(model, [(decision.plan, 1.0)])
-    v, (reward, pay) = function.at(function.origin).v, task.user_rewards
-    steps = 1 if task.infinite_horizon else task.horizon
-    q = np.empty((steps, len(task.sizes)))
-    for h in range(steps):
-        following = task.discount * v[0] if task.discount is not None else v[h + 1]
-        ahead = following[task.successors][None] + (steps_of(pay, h) if pay.size else 0.0)
-        q[h] = (steps_of(reward, h) + task.by_pair(steps_of(model.prob, h) * ahead))[0]
-    return q
 
 
 def done_on_average(model: Any) -> Array:

@@ -17,9 +17,8 @@ import numpy as np
 from upriver.checks import Array, is_hashable
 from upriver.display import Card, add_repr
 from upriver.display.card import format_brief
-from upriver.logs.formula import mentions
 from upriver.logs.situations import find_distinct
-from upriver.logs.tables import Rows, Table, array_of, fault_number, listed, quote
+from upriver.logs.tables import Rows, Table, array_of, listed
 
 MOST = 6  # states or words that a line of a summary names
 
@@ -39,7 +38,7 @@ class History(NamedTuple):
     """What the columns of the cluster, `ended` and `propensity` are called, or what was given."""
     broken: Array  # (m,) whether the row starts elsewhere than where the row before it goes
     when: Array  # (m,) the step of each row, as the log has it
-    choice: Array | None = None  # (m,) the row of the choice data, or triple, of the fit
+    choice: Array  # (m,) the row of the choice data, or triple, of the fit
 
 
 @add_repr
@@ -164,41 +163,31 @@ def name_shares(shares: Any) -> str:
 
 
 def read_history(
-    table: Table, numbers: Any, columns: Sequence[str], individual: str, step: str | None,
-    covariates: Sequence[str], weights: Any, sums: Sequence[str], missing: str,
-    named: dict[str, Any],
+    rows: Rows, numbered: Sequence[Array], choice: Array, individual: str, step: str | None,
+    columns: Sequence[str], weights: str | None, named: dict[str, Any],
 ) -> History:  # fmt: skip
-    """Read the rows of individuals; numbers: a function from rows to numbers of s, a and s'.
+    """Return the rows of individuals.
 
-    sums: columns of rewards. named: see `History`; those that are text are columns.
+    numbered: (m,) the numbers of s, a and s' of the rows; columns: those of covariates, rewards and
+    what is `named`, see `History`.
     """
-    table.open_columns([individual, *([weights] if isinstance(weights, str) else [])])
-    change = table.find_change(weights, individual) if isinstance(weights, str) else None
+    change = None if weights is None else rows.table.find_change(weights, individual)
     if change is not None:
         label, low, high = change
         raise ValueError(f"column {weights!r} holds {low} and {high} for {individual} {label!r}; "
                          "all rows of an individual must have one weight")  # fmt: skip
-    texts = [x for x in named.values() if isinstance(x, str)]
-    formulas = [mentions(x) for x in texts if x not in table.names and x == named["propensity"]]
-    more = [c for c in table.names if c in texts or any(uses(c) for uses in formulas)]
-    more = [c for c in more if c not in columns]
-    others: list[str] = list(dict.fromkeys([*covariates, *sums, *more]))
-    steps = [] if step is None else [step]
-    keys: list[str] = list(dict.fromkeys([*columns, individual, *steps, *others]))
-    numeric = [*sums, *(c for c in table.names if c == named.get("propensity"))]
-    rows = table.read(keys, weights, numeric, missing, group=False)
-    numbered = numbers(rows)
     order, place, broken, when = order_rows(rows, numbered, individual, step)
     if not len(order):
-        raise ValueError(f"the first row of every {individual} of {table.title} has a gap; fill "
-                         "them in")  # fmt: skip
+        raise ValueError(f"the first row of every {individual} of {rows.table.title} has a gap; "
+                         "fill them in")  # fmt: skip
     of, labels = rows.codes(individual)
     kept, of = np.unique(of[order], return_inverse=True)
+    cells = {c: rows.values(c)[order] for c in columns}
     s, a, s2 = (x[order] for x in numbered)
-    cells = {c: rows.values(c)[order] for c in others}
-    weight = rows.weight[order]
-    names = [labels[i] for i in kept]
-    return History(of, place, s, a, s2, weight, cells, names, named, broken, when)
+    return History(
+        of, place, s, a, s2, rows.weight[order], cells, [labels[i] for i in kept], named, broken,
+        when, choice[order],
+    )  # fmt: skip
 
 
 def order_rows(
@@ -247,7 +236,7 @@ def count_earlier(
 
     The second result says whether there are rows without an individual or a step.
     """
-    every = table.read([individual, step], missing="drop", group=False)
+    every = table.read([individual, step], missing="drop")
     index, names = every.codes(individual)
     levels, at = np.unique(every.values(step), return_inverse=True)
     key, number = np.sort(index * len(levels) + at), {x: i for i, x in enumerate(names)}
@@ -293,48 +282,37 @@ def population_of_rows(
 
 
 def population_of_clusters(
-    table: Table, cluster: str, states: Sequence[Any], columns: Sequence[str],
-    covariates: Sequence[str], weights: Any,
+    rows: Rows, numbered: Sequence[Array], cluster: str, states: Sequence[Any],
+    covariates: Mapping[str, Array], weights: str | None,
 ) -> Population | str:  # fmt: skip
-    """Return the population in which each cluster is an individual, or why there is none.
+    """Return the population in which each cluster is an individual, or why there is none."""
+    of, labels = rows.codes(cluster)
+    order = np.argsort(of, kind="stable")
+    begin = np.flatnonzero(np.diff(of[order], prepend=-1))
+    n_rows = np.diff(np.append(begin, len(order)))
 
-    The database finds their first rows, so that large logs need not be read.
-    """
-    state, _, following = columns
-    every = [cluster, state, following, *covariates]
-    types = table.open_columns([*every, *([weights] if isinstance(weights, str) else [])])
-    times = quote(weights) if isinstance(weights, str) else "1"
-    firsts = [f"arg_min({quote(c)}, n) AS {quote(c)}" for c in (state, *covariates)]
-    changes = [f"min({quote(c)}) < max({quote(c)})" for c in covariates]
-    found = table.connection.sql(
-        f"SELECT {quote(cluster)}, {', '.join(firsts)}, count(*), min({times}), max({times}), "
-        f"arg_max({quote(following)}, n), {', '.join(['true', *changes])} FROM "
-        f"(SELECT *, row_number() OVER () AS n FROM source) WHERE "
-        f"{fault_number(every, types, [], None, [])} = 0 AND {times} > 0 GROUP BY 1 ORDER BY 1"
-    ).to_arrow_table()
-    cells = dict(zip(every[:2] + list(covariates), found.columns, strict=False))
-    k = len(cells)
-    n_rows, low, high = (found.column(k + i).to_numpy() for i in range(3))
-    if (low != high).any():
-        i = int(np.argmax(low != high))
+    def changes(cells: Array) -> Array:
+        return np.flatnonzero(np.add.reduceat(cells != np.repeat(cells[begin], n_rows), begin))
+
+    weight = rows.weight[order]
+    if len(changed := changes(weight)):
+        mine = weight[of[order] == (i := int(changed[0]))]
         return (
-            f"column {weights!r} holds {low[i]:g} and {high[i]:g} for {cluster} "
-            f"{cells[cluster][i].as_py()!r}, so a {cluster} is not one individual; name the "
-            "column of the individual, individual=, or give start= and all covariates"
+            f"column {weights!r} holds {mine.min():g} and {mine.max():g} for {cluster} "
+            f"{labels[i]!r}, so a {cluster} is not one individual; name the column of the "
+            "individual, individual=, or give start= and all covariates"
         )
-    rows = Rows(table, {**cells, following: found.column(k + 3)}, n_rows, {}, {}, len(n_rows), {})
-    notes = []
-    for j, name in enumerate(covariates):
-        n = int(np.asarray(found.column(k + 5 + j).to_numpy(zero_copy_only=False)).sum())
-        if n:
-            notes.append(
-                f"{name} changes within {n} of {len(n_rows)}; that of the first row "
-                f"counts. With individual={cluster!r} it is followed by step."
-            )
-    chain = rows.numbers(state, states, "state"), rows.numbers(following, states, "next state")
+    cells = {c: x[order] for c, x in covariates.items()}
+    counts = {name: len(changes(x)) for name, x in cells.items()}
+    notes = tuple(
+        f"{name} changes within {n} of {len(n_rows)}; that of the first row counts. With "
+        f"individual={cluster!r} it is followed by step."
+        for name, n in counts.items() if n
+    )  # fmt: skip
+    s, _, s2 = (x[order] for x in numbered)
     return Population(
-        cluster, states, chain[0], low.astype(float), {c: rows.values(c) for c in covariates},
-        n_rows, chain[1], None, notes=tuple(notes),
+        cluster, states, s[begin], weight[begin], {c: x[begin] for c, x in cells.items()}, n_rows,
+        s2[begin + n_rows - 1], notes=notes,
     )  # fmt: skip
 
 
@@ -352,7 +330,7 @@ def read_population(
     keys = [*([] if start is not None and state not in table.names else [state]), *needed]
     if not keys:
         raise ValueError("population needs the column of the state, or covariates without a value")
-    rows = table.read(keys, weights, group=False)
+    rows = table.read(keys, weights)
     n = len(rows.weight)
     first = rows.numbers(state, states, "state") if state in keys else np.zeros(n, np.int64)
     cells = {c: array_of(rows.values(c).tolist()) for c in needed}

@@ -213,7 +213,7 @@ def fit_rewards(
     names = [c for c in table.names if c not in own and (uses(c) or c in needed)]
     names = list(dict.fromkeys([*names, *needed]))
     keys = [*own, *names, *([] if cluster is None else [cluster])]
-    rows = table.read(keys, weights, missing=missing)
+    rows = table.read(keys, weights, missing=missing, group=True)
     covariates, of_row = find_sets(rows, names)
     n_sets = int(of_row.max()) + 1
     sets = [{c: covariates[c][t] for c in needed} for t in range(n_sets)] if needed else [{}]

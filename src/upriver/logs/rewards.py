@@ -254,23 +254,15 @@ def estimate_rewards(
     situation = np.searchsorted(of.indptr, at, side="right") - 1
     covariates = {c: x[situation] for c, x in of.covariates.items()}
     seen = Situations(of.pair[situation], covariates, np.arange(len(at) + 1), of.successor[at])
-    outcomes, fitted, columns = {}, [], [x.column for x in wanted.values()]
-    totals = [np.bincount(place, rows.sums[c]) for c in columns]
-    for (name, source), total in zip(wanted.items(), totals, strict=True):
-        outcomes[name] = fit_outcome(source, space, seen, weight, total, known)
-        fitted.append(np.asarray(outcomes[name].rows @ outcomes[name].coefficients))
-    residual = np.stack(
-        [rows.sums[c] - rows.weight * f[place] for c, f in zip(columns, fitted, strict=True)], 1
-    )
-    products = np.empty((len(at), len(columns), len(columns)))
-    # of what columns and fitted values exceed the centres by, as the sums of products are
-    centres = [rows.centres[c] for c in columns]
-    sums = [x - c * weight for x, c in zip(totals, centres, strict=True)]
-    above = [f - c for f, c in zip(fitted, centres, strict=True)]
-    for (i, a), (j, b) in product(enumerate(columns), repeat=2):
-        square = np.bincount(place, rows.sums[tuple(sorted((a, b)))])
-        products[:, i, j] = square - above[i] * sums[j] - above[j] * sums[i]
-        products[:, i, j] += weight * above[i] * above[j]
+    outcomes, errors = {}, []
+    for name, source in wanted.items():
+        paid = np.asarray(rows.values(source.column), np.float64)
+        total = np.bincount(place, rows.weight * paid)
+        made = outcomes[name] = fit_outcome(source, space, seen, weight, total, known)
+        errors.append(paid - np.asarray(made.rows @ made.coefficients)[place])
+    each = [[np.bincount(place, rows.weight * e * f) for f in errors] for e in errors]
+    residual = rows.weight[:, None] * np.stack(errors, 1)
+    products = np.array(each).transpose(2, 0, 1)
     return RewardEstimates(outcomes, at, place, weight, residual, products, rows.weight, cluster)
 
 

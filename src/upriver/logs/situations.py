@@ -131,7 +131,7 @@ def read_attributes(
         used = [c for c in table.names if c not in columns and (wanted(c) or wanted(f"{c}_next"))]
         if 0 not in dims:
             raise ValueError(f"states has no column {columns[0]!r}; it has {listed(table.names)}")
-        read.append((dims, used, table.read([*(columns[i] for i in dims), *used], group=False)))
+        read.append((dims, used, table.read([*(columns[i] for i in dims), *used])))
     return read
 
 
@@ -196,7 +196,7 @@ def reachable_keys(
                                      "which is not among the states")  # fmt: skip
                 key.append(pair * n_states + number[following])
         return np.unique(np.array(key, np.int64)), "given by a function"
-    table = Table(successors, "successors").read(space.columns, group=False)
+    table = Table(successors, "successors").read(space.columns)
     parts = number_rows(table, space.columns, space.states, space.actions)
     return np.unique(space.number((0, 1, 2), parts)), "given by a table"
 

@@ -1,4 +1,4 @@
-"""Read tables: DuckDB reads every kind of table and counts equal rows before Python sees them.
+"""Read tables: DuckDB reads every kind of table, and counts equal rows of files.
 
 A table is a .csv or .parquet file, a folder of Parquet files, a pandas, polars or pyarrow frame, or
 a mapping of columns. Names of columns are quoted in every query, so nothing that a table holds is
@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import date
 from functools import cache
 from glob import escape
-from itertools import combinations_with_replacement
-from math import isfinite
 from pathlib import Path
 from secrets import token_hex
 from tempfile import gettempdir
@@ -38,8 +36,6 @@ NUMBERS = (  # DuckDB's types
 )  # fmt: skip
 UNCHANGED = ("double", "int64", "string", "large_string")  # Arrow's types that need no conversion
 MEMORY = "800MB"  # of a database, beside the rows that a query returns
-BATCH = 1_000_000  # rows that are taken from DuckDB at once, where there may be many
-FIRST = 1_000  # rows that show the size of the entries of a column
 GAPS = ["", "NA", "N/A", "NULL", "NaN", ".", "-"]  # cells of a .csv file that are gaps
 LARGEST = 1e100  # larger numbers overflow when they are multiplied
 LARGEST_WEIGHT = 2.0**53  # a larger sum of weights does not notice a row of weight 1
@@ -104,29 +100,15 @@ def sort_distinct(values: Iterable[Any]) -> list[Any]:
         return distinct
 
 
-class Members(NamedTuple):
-    """Rows of a table by cluster: k rows, or sets of rows that are equal and of one cluster."""
-
-    row: Array  # (k,) the row of `Rows`
-    cluster: Array  # (k,) the cluster, numbered from 0; ascending
-    weight: Array  # (k,)
-    names: list[Any]  # The name of each cluster
-
-
 class Rows(NamedTuple):
-    """Rows of a table without gaps; equal rows may have been counted together."""
+    """Rows of a table without gaps; equal rows of a file may have been counted together."""
 
     table: Table
     columns: dict[str, Any]  # Arrow columns, each (m,)
     weight: Array
     """(m,) the sum of the weights of equal rows; without weights the number of equal rows."""
-    sums: dict[Any, Array]
-    """(m,) each: sums of weight times a column, or times two columns minus their centres, over
-    equal rows."""
-    centres: dict[str, float]  # A typical entry of each column of which there are sums
     n_rows: int  # The number of rows of the table that were used
     dropped: dict[str, int]  # The number of rows that were left out, by the column that has the gap
-    members: Members | None = None  # Which cluster each row of the table belongs to
 
     def codes(self, name: str) -> tuple[Array, list[Any]]:
         """Return (m,) the number of each entry of a column, and the distinct entries in order."""
@@ -266,17 +248,6 @@ class Table:
         words = [c for c, has in zip(as_text, has_others, strict=True) if has]
         return self.connection.read_csv(file, dtype=dict.fromkeys(words, "VARCHAR"), **form)
 
-    def keep(self, wanted: Callable[[str], bool]) -> None:
-        """Read columns of a file into the database, so that queries do not read the file again."""
-        columns = ", ".join(quote(c) for c in self.names if wanted(c))
-        if self.file is None or not columns:
-            return
-        try:
-            self.connection.execute(f"CREATE TEMP TABLE kept AS SELECT {columns} FROM source")
-        except self.errors as error:
-            raise self.unreadable(error) from None
-        self.connection.register("source", self.connection.table("kept"))
-
     def unreadable(self, error: Exception) -> ValueError:
         """Return one sentence for an error of DuckDB or of the file system."""
         text = " ".join(str(error).split()) or type(error).__name__
@@ -325,17 +296,16 @@ class Table:
                              "all words, or all tuples of one of them") from None  # fmt: skip
 
     def read(
-        self, columns: Sequence[str], weights: Any = None, sums: Sequence[str] = (),
-        missing: str | None = None, group: bool = True, cluster: str | None = None,
+        self, columns: Sequence[str], weights: Any = None, numeric: Sequence[str] = (),
+        missing: str | None = None, group: bool = False,
     ) -> Rows:  # fmt: skip
-        """Read some columns; rows that are equal in them are counted together.
+        """Read some columns.
 
-        weights: the column of the weight of each row, or (m,) weights of the rows of a frame; sums:
-        columns of numbers of which weighted sums, and those of their products two by two, are made;
+        weights: the column of the weight of each row, or (m,) weights of the rows of a frame; a row
+        of weight 0 is as if it were not there. numeric: the columns that must hold numbers.
         missing: whether rows with gaps raise an error that names them ("refuse") or are left out
-        ("drop"), None where the user has no choice; group: False keeps every row, in order;
-        cluster: the column of the cluster of each row, by which equal rows are distinguished only
-        where sums are made. A row of weight 0 is as if it were not there.
+        ("drop"), None where the user has no choice. group: whether equal rows of a file are counted
+        together, in an order that does not depend on threads; else all rows stay in order.
         """
         if missing is not None:
             check_choice("missing", missing, ("refuse", "drop"))
@@ -343,10 +313,9 @@ class Table:
             if self.file is not None:
                 raise ValueError("weights of a file must be the name of a column")
             self.weights, weights = weights, GIVEN_WEIGHTS
-        numeric = list(dict.fromkeys(c for c in (weights, *sums) if c is not None))
-        also: list[str] = [] if cluster is None else [cluster]
-        keys: list[str] = list(dict.fromkeys([*columns, *(also if sums else ())]))
-        every = list(dict.fromkeys([*keys, *numeric, *also]))
+        numeric = list(dict.fromkeys(c for c in (weights, *numeric) if c is not None))
+        keys: list[str] = list(dict.fromkeys(columns))
+        every = list(dict.fromkeys([*keys, *numeric]))
         types = self.open_columns(every)
         for name in numeric:
             if not types[name].startswith(NUMBERS):
@@ -354,133 +323,40 @@ class Table:
                                  "numbers")  # fmt: skip
         whole = [c for c in every if self.arrow is not None and not self.arrow[c].null_count]
         fault = fault_number(every, types, numeric, weights, whole)
+        # numbers and words of a frame are not copied
+        held = {} if self.arrow is None else {
+            c: self.arrow[c] for c in keys if self.arrow[c].type in UNCHANGED
+        }  # fmt: skip
+        group, times = group and self.file is not None, as_double(weights)
+        sums = [fault, f"sum({times})", "count(*)"] if group else [fault, times]
+        made = ", ".join([*(quote(c) for c in keys if c not in held), *sums])
+        order = "GROUP BY ALL ORDER BY ALL" if group else ""
         try:
-            # grouping rows that differ would take longer
-            if group and (self.file is None or cluster is not None):
-                for some in (keys[-1:], keys):  # one column may tell rows apart
-                    cells = ", ".join(map(quote, some))
-                    question = f"SELECT count(*), approx_count_distinct(hash({cells})) FROM source"
-                    n, n_distinct = self.connection.execute(question).fetchall()[0]
-                    group = group and n_distinct <= n / 2
-                    if not group:
-                        break
-            keys = keys if group else list(dict.fromkeys([*keys, *also]))
-            centres = self.typical_entries(sums)
-            found = self.query(keys, fault, weights, centres, group)
+            found = self.connection.sql(f"SELECT {made} FROM source {order}").to_arrow_table()
         except self.errors as error:
             raise self.unreadable(error) from None
+        for i, name in enumerate(keys):
+            found = found.add_column(i, name, held[name]) if name in held else found
         if not found.num_rows:
             raise ValueError(f"{self.title} has no rows; it must have at least one")
-        faults, _, counts = (found.column(len(keys) + i).to_numpy() for i in range(3))
+        faults = found.column(len(keys)).to_numpy()
+        n_rows = found.column(len(keys) + 2).to_numpy() if group else np.ones(len(faults), int)
         dropped: dict[str, int] = {}
         if (faults > 0).any():
-            names = every, numeric
-            dropped = self.count_faults(faults, counts, names, fault, weights, missing)
+            dropped = self.count_faults(faults, n_rows, (every, numeric), fault, weights, missing)
         if faults.any():
-            found = found.filter(faults == 0)
+            found, n_rows = found.filter(faults == 0), n_rows[faults == 0]
             if not found.num_rows and not dropped:
                 raise ValueError(f"the weights {weights!r} are all 0; one must be above 0")
             if not found.num_rows:
                 raise ValueError(f"{self.title} has no row without a gap in {listed(every)}")
-        weight, n_rows, *totals = (x.to_numpy() for x in found.columns[len(keys) + 1 :])
+        weight = found.column(len(keys) + 1).to_numpy()
         if weight.sum() > LARGEST_WEIGHT:
             raise ValueError(f"the weights {weights!r} sum to {weight.sum():.3g}; they must sum to "
                              f"at most {LARGEST_WEIGHT:.3g}, or rows of small weight are "
                              "lost")  # fmt: skip
-        by_name = dict(zip((*centres, *two_by_two(centres)), totals, strict=True))
         cells = dict(zip(keys, found.columns, strict=False))
-        rows = Rows(self, cells, weight, by_name, centres, int(n_rows.sum()), dropped)
-        if cluster is None:
-            return rows
-        if cluster not in keys:
-            return rows._replace(members=self.read_members(rows, cluster, fault, weights))
-        number, names = rows.codes(cluster)
-        order = np.argsort(number, kind="stable")
-        return rows._replace(members=Members(order, number[order], weight[order], names))
-
-    def typical_entries(self, columns: Sequence[str]) -> dict[str, float]:
-        """Return the median of each column among the first rows.
-
-        Squares of entries would lose the digits of a spread that is small beside the entries.
-        """
-        if not columns:
-            return {}
-        medians = ", ".join(f"median({as_double(c)})" for c in columns)
-        question = f"SELECT {medians} FROM (SELECT * FROM source LIMIT {FIRST})"
-        (found,) = self.connection.execute(question).fetchall()
-        known = [x if x is not None and isfinite(x) else 0.0 for x in found]
-        return dict(zip(columns, known, strict=True))
-
-    def query(
-        self, keys: Sequence[str], fault: str, weights: str | None, centres: Mapping[str, float],
-        group: bool,
-    ) -> Any:  # fmt: skip
-        """Return an Arrow table: the columns, and the fault, weight, number and sums of rows.
-
-        centres: the columns of which sums are made, and what is subtracted in their products.
-        With `group` these are sets of equal rows, in an order that does not depend on threads.
-        Without it the numbers and words of a frame are not copied.
-        """
-        held = {} if group or self.arrow is None else {
-            c: self.arrow[c] for c in keys if self.arrow[c].type in UNCHANGED
-        }  # fmt: skip
-        times = as_double(weights)
-        less = {c: f"({as_double(c)} - CAST({x!r} AS DOUBLE))" for c, x in centres.items()}
-        totals = [times, as_double(None), *(f"{times} * {as_double(c)}" for c in centres)]
-        totals += [f"{times} * {less[a]} * {less[b]}" for a, b in two_by_two(centres)]
-        totals = [f"sum({x})" for x in totals] if group else totals
-        made = ", ".join([*(quote(c) for c in keys if c not in held), fault, *totals])
-        order = "GROUP BY ALL ORDER BY ALL" if group else ""
-        found = self.connection.sql(f"SELECT {made} FROM source {order}").to_arrow_table()
-        for i, name in enumerate(keys):
-            found = found.add_column(i, name, held[name]) if name in held else found
-        return found
-
-    def read_members(self, rows: Rows, cluster: str, fault: str, weights: str | None) -> Members:
-        """Return the cluster of each row of the table, where equal rows were counted together.
-
-        DuckDB finds the row of `rows` and the number of the cluster, and both come as one number in
-        pieces, so that 10^8 rows take 8 bytes each. They are sorted, since threads finish in any
-        order.
-        """
-        names = [f"key_{i}" for i in range(len(rows.columns))]
-        cells = ", ".join(f"{quote(c)} AS {k}" for c, k in zip(rows.columns, names, strict=True))
-        columns = dict(zip(names, rows.columns.values(), strict=True))
-        found = pa.table({"number": np.arange(len(rows.weight)), **columns})
-        source = (
-            f"(SELECT {cells}, {quote(cluster)} AS name, {as_double(weights)} AS times FROM source "
-            f"WHERE {fault} = 0)"
-        )
-        self.connection.register("found", found)
-        self.connection.execute(
-            "CREATE OR REPLACE TEMP TABLE clusters AS SELECT row_number() OVER (ORDER BY name) - 1 "
-            f"AS cluster, name FROM (SELECT DISTINCT name FROM {source})"
-        )
-        batches = self.connection.sql(
-            f"SELECT cluster * {len(rows.weight)} + number, times FROM {source} "
-            f"JOIN found USING ({', '.join(names)}) JOIN clusters USING (name)"
-        ).to_arrow_reader(BATCH)
-        key = np.empty(rows.n_rows, np.int64)
-        times = np.ones(1) if weights is None else np.empty(rows.n_rows)
-        first = 0
-        for batch in batches:
-            last = first + batch.num_rows
-            key[first:last] = batch.column(0)
-            if weights is not None:
-                times[first:last] = batch.column(1)
-            first = last
-        if weights is None:
-            key.sort()
-        else:
-            order = np.lexsort((times, key))
-            key, times = key[order], times[order]
-        self.connection.unregister("found")
-        of, row = np.empty((2, len(key)), np.int32)
-        np.floor_divide(key, len(rows.weight), out=of, casting="unsafe")  # without a large copy
-        np.remainder(key, len(rows.weight), out=row, casting="unsafe")
-        names = self.connection.sql("SELECT name FROM clusters ORDER BY cluster").fetchall()
-        names = [tuple(x) if isinstance(x, list) else x for (x,) in names]
-        return Members(row, of, np.broadcast_to(times, len(key)), names)
+        return Rows(self, cells, weight, int(n_rows.sum()), dropped)
 
     def count_faults(
         self, faults: Array, n_rows: Array, names: tuple[list[str], list[str]], fault: str,
@@ -513,6 +389,7 @@ class Table:
 
         Rows of weight 0 count, too.
         """
+        self.open_columns([column, episode])
         question = (
             "SELECT {0}, min({1}), max({1}) FROM source WHERE {0} IS NOT NULL GROUP BY {0} "
             "HAVING min({1}) < max({1}) ORDER BY {0} LIMIT 1"
@@ -544,11 +421,6 @@ class Table:
             return self.name_rows(self.find_rows(condition, given))
         except self.errors:
             return self.title
-
-
-def two_by_two(columns: Iterable[str]) -> list[tuple[str, str]]:
-    """Return all pairs of columns, also of one with itself; the names of a pair are sorted."""
-    return list(combinations_with_replacement(sorted(columns), 2))
 
 
 def as_double(name: str | None) -> str:

@@ -24,7 +24,7 @@ from upriver.logs.rewards import RewardEstimates
 from upriver.logs.situations import find_distinct
 from upriver.mdp import Task
 from upriver.mnl.clusters import stack_influence
-from upriver.planning import mixture_or_actions
+from upriver.planning import mixture_or_actions, steps_of
 from upriver.planning.stationary import solve_visits as stationary_visits
 from upriver.planning.tables import stationary_table
 
@@ -288,6 +288,21 @@ def build_value_function(
         raise ValueError("the model has no reward; name one: model.at(..., reward=...)")
     terms = [(segment_table(model, policy), sign) for policy, sign in policies]
     return PolicyValueFunction(model, terms, model.start)
+
+
+def action_values(model: TransitionModel, policy: Any) -> tuple[Array, Array]:
+    """Return (H, S*A) what each action is worth, followed by the policy, and its values (H + 1, S).
+
+    With an infinite horizon there is one step.
+    """
+    function = build_value_function(model, [(policy, 1.0)])
+    task, v, (reward, pay) = model.task, function.at(function.origin).v, model.task.user_rewards
+    q = np.empty((1 if task.infinite_horizon else task.horizon, len(task.sizes)))
+    for h in range(len(q)):
+        following = task.discount * v[0] if task.discount is not None else v[h + 1]
+        ahead = following[task.successors][None] + (steps_of(pay, h) if pay.size else 0.0)
+        q[h] = (steps_of(reward, h) + task.by_pair(steps_of(model.prob, h) * ahead))[0]
+    return q, v
 
 
 def segment_table(model: TransitionModel, policy: Any) -> Array | None:
