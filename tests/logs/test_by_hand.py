@@ -112,7 +112,11 @@ class TestTwoSteps:
         *_, paid, ratio, weight = self.weights()
         means = [np.mean(weight[:, h] * paid[:, h]) for h in range(2)]
         assert row["value"] == pytest.approx(sum(means))
-        each = [sum(weight[i, h] * (paid[i, h] - means[h]) for h in range(2)) for i in range(6)]
+        each = [
+            sum(weight[i, h] * (paid[i, h] - means[h]) / np.sqrt(1 - weight[i, h] / 6)
+                for h in range(2))
+            for i in range(6)
+        ]  # fmt: skip
         assert row["standard_error"] == pytest.approx(np.sqrt(np.square(each).sum()) / 6)
         last = ratio[:, 1]
         assert row["effective"] == pytest.approx(last.sum() ** 2 / np.square(last).sum())
@@ -123,7 +127,7 @@ class TestTwoSteps:
         # the rewards of the task are 0, so the model's values are 0: only the log's part is left
         each = (weight * paid).sum(axis=1)
         assert rows["doubly robust"]["value"] == pytest.approx(each.mean())
-        error = np.sqrt(np.square(each - each.mean()).sum()) / 6
+        error = np.std(each, ddof=1) / np.sqrt(6)
         assert rows["doubly robust"]["standard_error"] == pytest.approx(error)
         assert model.task.horizon == 2
 
@@ -145,7 +149,7 @@ class TestTwoSteps:
         parts = offpolicy.robust_parts(model.task, data, weight, q, v)
         value, error = offpolicy.mean_and_error(parts, data)
         assert value == pytest.approx(np.mean(each))
-        assert error == pytest.approx(np.std(each) / np.sqrt(6))
+        assert error == pytest.approx(np.std(each, ddof=1) / np.sqrt(6))
 
 
 def test_the_verdict_counts_both_errors_and_two_comparisons(monkeypatch):

@@ -110,7 +110,7 @@ def test_the_behaviour_is_what_was_earned(model, log):
     earned = np.reshape(log["reward"], (600, -1)).sum(axis=1)
     sampled = found["weighted importance sampling"]
     assert sampled["value"] == pytest.approx(earned.mean())
-    assert sampled["standard_error"] == pytest.approx(earned.std() / np.sqrt(600))
+    assert sampled["standard_error"] == pytest.approx(earned.std(ddof=1) / np.sqrt(600))
     assert sampled["effective"] == pytest.approx(600)
 
 
@@ -425,14 +425,16 @@ class TestTwoSteps:
         w /= w.mean(axis=1, keepdims=True)
         sampled = sum(np.mean(w[h] * [x[h] for x in earned]) for h in (0, 1))
         means = [np.mean(w[h] * [x[h] for x in earned]) for h in (0, 1)]
-        off = [w[0][i] * (x[0] - means[0]) + w[1][i] * (x[1] - means[1])
+        # what an episode deviates by is enlarged by its share of the weights
+        off = [sum(w[h][i] * (x[h] - means[h]) / np.sqrt(1 - w[h][i] / len(rows)) for h in (0, 1))
                for i, x in enumerate(earned)]  # fmt: skip
         robust = []
         for i, (s, a, t, b, _) in enumerate(rows):
             total = v[0, s] + w[0, i] * (earned[i][0] - q[0, s, a]) + w[0, i] * v[1, t]
             robust.append(total + (0 if b is None else w[1, i] * (earned[i][1] - q[1, t, b])))
         n = len(rows)
-        return (sampled, np.std(off) / np.sqrt(n)), (np.mean(robust), np.std(robust) / np.sqrt(n))
+        error = np.std(robust, ddof=1) / np.sqrt(n)
+        return (sampled, np.linalg.norm(off) / n), (np.mean(robust), error)
 
     @pytest.mark.parametrize("censored", [False, True])
     def test_by_loops(self, censored):
@@ -446,7 +448,8 @@ class TestTwoSteps:
         ):
             assert found[name]["value"] == pytest.approx(value), name
             assert found[name]["standard_error"] == pytest.approx(error), name
-            reach = stats.t.ppf(0.975, len(rows) - 1) * error
+            count = found[name]["effective"] if "sampling" in name else len(rows)
+            reach = stats.t.ppf(0.975, count - 1) * error
             low, high = value - reach, value + reach
             assert (found[name]["low"], found[name]["high"]) == pytest.approx((low, high))
 
@@ -461,14 +464,13 @@ class TestTwoSteps:
         (value, error), _ = self.reference(rows, model, did)
         assert found.rows[1]["value"] == pytest.approx(value)
         assert found.rows[1]["standard_error"] == pytest.approx(error)
-        # three copies of six episodes are six clusters, with sums three times as large; with few
-        # clusters the variance has C - 1 in the place of C
+        # three copies of six episodes are six clusters, which say what the six episodes would
         data = build_episodes(model)._replace(cluster=np.array(log["person"])[::2])
         ratio = importance_ratios(
             model.task, data, self.policy.reshape(2, -1), data.propensity
         )  # fmt: skip
         clustered = importance_value(data, ratio)
-        assert clustered == pytest.approx((value, error * np.sqrt(3 * 6 / 5)))
+        assert clustered == pytest.approx(self.reference(rows[:6], model, did)[0])
 
 
 def test_a_state_that_is_never_left_goes_on_paying():
@@ -581,3 +583,38 @@ def test_a_wrong_model_is_found_as_often_as_on_complete_data():
     complete = verdicts(100, False, wrong=True, n=130)
     print(f"a wrong model: found in {found:.2f} censored logs, in {complete:.2f} complete ones")
     assert complete > 0.2 and found > complete - 0.1
+
+
+def test_covariates_by_step_are_equal_up_to_rounding(rng):
+    """0.1 + 0.2 is the third dose of an individual, and 0.3 that of the model."""
+    doses = [0.1, 0.2, 0.1 + 0.2]
+    log = {"state": ["ill"] * 600, "action": ["drug", "rest"] * 300, "dose": doses * 200,
+           "next_state": rng.choice(["ill", "cured"], 600), "who": np.arange(600) // 3}  # fmt: skip
+    log["state"] = [s if i % 3 == 0 else log["next_state"][i - 1]
+                    for i, s in enumerate(log["state"])]  # fmt: skip
+    model = up.fit_transitions("next_state + next_state:dose", log, individual="who", horizon=3,
+                               reward={"cured": 1.0})  # fmt: skip
+    rows = up.check_policy_value(model.at(dose=[0.1, 0.2, 0.3]), "behaviour").rows
+    assert rows[0]["effective"] == 200 and rows[1]["effective"] == pytest.approx(200)
+
+
+def test_weights_may_sum_to_less_than_one(mortal):
+    """They say how often rows count, so the errors are large, and nothing else changes."""
+    one, small = (follow(mortal.assign(times=x), weights="times")
+                  for x in (1.0, 0.001))  # fmt: skip
+    found, again = (up.check_policy_value(x, "behaviour").rows for x in (one, small))
+    for row, other in zip(found, again, strict=True):
+        assert other["value"] == pytest.approx(row["value"], rel=1e-6)
+        assert other["standard_error"] > 20 * row["standard_error"]
+
+
+def test_one_episode_with_all_of_the_weight_has_no_interval():
+    """Of two patients one followed the policy; what that one earned says nothing of its error."""
+    log = {"state": ["s"] * 8, "action": ["a"] + ["b"] * 7, "next_state": list("xyxyxyxy"),
+           "who": range(8)}  # fmt: skip
+    model = up.fit_transitions(
+        "next_state", log, individual="who", horizon=1, reward=lambda s, a, t: float(t == "x")
+    )
+    row = up.check_policy_value(model, "a").rows[1]
+    assert row["value"] == 1.0 and (row["low"], row["high"]) == (-np.inf, np.inf)
+    assert "<td>–</td>" in estimates_table([row, row | {"low": 0.0, "high": 1.0}])

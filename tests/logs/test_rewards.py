@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import sparse
+from scipy import sparse, stats
 
 import upriver as up
 from upriver.logs.value_function import build_value_function
@@ -481,3 +481,35 @@ def test_intervals_cover(case):
             assert share >= 0.90, what
         else:
             assert 0.93 - error <= share <= 0.97 + error, what
+
+
+def test_a_mean_of_few_rows_has_the_quantiles_of_t():
+    """Four rows: with those of the normal distribution 95% intervals held the mean in 85%."""
+    paid = np.array([1.0, 2.0, 4.0, 9.0])
+    log = {"state": ["a"] * 4, "action": ["go"] * 4, "next_state": list("bcbc"), "paid": paid}
+    model = up.fit_transitions("next_state", log, horizon=1, reward="paid")
+    found = up.policy_value(model.at(start="a"), "go")
+    error = paid.std(ddof=1) / 2
+    assert found.standard_error == pytest.approx(error)
+    reach = stats.t.ppf(0.975, 3) * error
+    assert (found.low, found.high) == pytest.approx((4.0 - reach, 4.0 + reach))
+    several = up.policy_value(model.at(start="a"), "go", rewards=["paid"])
+    assert several["paid"].low == pytest.approx(found.low) and several.degrees == pytest.approx(3)
+    # two pairs with the same errors and one value have the degrees of both
+    both = {c: [*x, *x] for c, x in log.items()} | {"state": list("aaaadddd")}
+    model = up.fit_transitions("next_state", both, horizon=1, reward="paid")
+    assert up.policy_value(model, "go", rewards=["paid"]).degrees == pytest.approx(6)
+
+
+@pytest.mark.parametrize("reward", ["cost", "cost ~ action", "cost ~ action + next_state"])
+def test_a_state_that_is_never_left_pays_nothing_whatever_the_reward(rng, reward):
+    """A tenth dies in each step; a linear model of the reward paid the dead for ever."""
+    n, died = 400, 40
+    log = {"state": rng.choice(["ill", "well"], n), "action": rng.choice(["drug", "rest"], n),
+           "next_state": ["dead"] * died + ["ill", "well"] * ((n - died) // 2),
+           "cost": [1.0] * n}  # fmt: skip
+    model = up.fit_transitions(
+        "C(next_state)", log, horizon=200, reward=reward,
+        successors=lambda s, a: ["dead"] if s == "dead" else ["ill", "well", "dead"],
+    )  # fmt: skip
+    assert up.policy_value(model, "rest").value == pytest.approx(n / died, rel=1e-6)

@@ -222,7 +222,8 @@ def adjusted_gain(
     gain = value_function(function, confidence)
     if w is None:
         return gain
-    z = one_sided(model, 0.5 + confidence / 2.0)
+    degrees = function.degrees(function.at(function.origin))
+    z = one_sided(degrees, 0.5 + confidence / 2.0)
     return replace(gain, low=min(lowest(function, w, z).value, gain.low))
 
 

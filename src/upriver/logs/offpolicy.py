@@ -23,7 +23,7 @@ from upriver.logs.behaviour import Behaviour, shares
 from upriver.logs.model import TransitionModel, combine_outcomes, for_population
 from upriver.logs.population import History
 from upriver.logs.situations import find_triples
-from upriver.logs.tables import array_of, listed
+from upriver.logs.tables import array_of, is_same, listed
 from upriver.logs.value import policy_value
 from upriver.logs.value_function import (
     action_values,
@@ -39,6 +39,7 @@ from upriver.mnl.fit import fit_mnl
 PRIOR = 5.0  # episodes
 FOLDS = 5  # parts of the individuals: the values of one come from a model of the others
 FEW = 20  # effective episodes below which a reweighed log says nothing
+ALONE = 0.999  # share of the weights from which on one episode is all that there is
 
 
 class CannotCheck(ValueError):
@@ -179,7 +180,7 @@ def select_rows(model: TransitionModel, history: History) -> Array:
         wanted = np.resize(array_of(values), horizon)
         near = history.place < horizon
         other = np.zeros(len(near), bool)
-        other[near] = history.cells[name][near] != wanted[history.place[near]]
+        other[near] = ~is_same(history.cells[name][near], wanted[history.place[near]])
         np.minimum.at(first, history.individual[other], history.place[other])
     keep = mine[history.individual] & (history.place < first[history.individual])
     if not keep.any():
@@ -344,7 +345,12 @@ def check_episodes(
     rows = [
         estimate_row("fitted model", predicted.value, predicted.standard_error, n, z)
         | {"low": predicted.low, "high": predicted.high},
-        estimate_row("weighted importance sampling", *importance_value(data, ratio), effective, z),
+        estimate_row(
+            "weighted importance sampling",
+            *importance_value(data, ratio),
+            effective,
+            check_quantile(data, confidence, effective),
+        ),
         estimate_row(name, *mean_and_error(each, data), effective, z),
     ]
     # the level is that of both comparisons together
@@ -358,13 +364,20 @@ def at_starts_of(model: TransitionModel, data: Episodes) -> TransitionModel:
     return replace(model, joint=first / first.sum())
 
 
-def check_quantile(data: Episodes, confidence: float) -> float:
-    """Return how many standard errors of a mean over clusters an interval reaches to each side."""
+def check_quantile(data: Episodes, confidence: float, most: float = np.inf) -> float:
+    """Return how many standard errors of a mean over clusters an interval reaches to each side.
+
+    most: of effective episodes, where some count much more than others.
+    """
     level = open_fraction("confidence", confidence)
+    n = min(max(1.0, count_units(data) - 1.0), max(1.0, most - 1.0))
+    return float(special.stdtrit(n, 0.5 + level / 2.0))
+
+
+def count_units(data: Episodes) -> float:
+    """Return the number of clusters; where each has one episode, one of weight 2 is two."""
     n = len(np.unique(data.cluster))
-    if n == len(data.cluster):
-        n = max(n, round(float(data.weights.sum())))
-    return float(special.stdtrit(max(n - 1, 1), 0.5 + level / 2.0))
+    return float(n) if n < len(data.cluster) else max(float(n), float(data.weights.sum()))
 
 
 def realised_mean(model: TransitionModel, data: Episodes, confidence: float) -> dict[str, Any]:
@@ -500,26 +513,40 @@ def follow_weights(task: Task, data: Episodes) -> Array:
 
 def mean_and_error(each: Array, data: Episodes) -> tuple[float, float]:
     """Return the mean over episodes and its standard error, by cluster."""
+    mean, n = float(data.weights @ each / data.weights.sum()), count_units(data)
+    return mean, float(np.sqrt(n / max(n - 1.0, 1.0))) * error_of(each - mean, data)
+
+
+def error_of(deviation: Array, data: Episodes) -> float:
+    """Return the root of the sum of squares of what clusters add to a mean."""
     n = data.weights.sum()
-    mean, n_clusters = float(data.weights @ each / n), len(np.unique(data.cluster))
-    if n_clusters == len(data.cluster):  # an episode of weight 2 is two episodes
-        return mean, float(np.sqrt(data.weights @ (each - mean) ** 2) / n)
-    sums = np.bincount(data.cluster, data.weights * (each - mean))
-    few = n_clusters / max(n_clusters - 1.0, 1.0)
-    return mean, float(np.sqrt(few) * np.linalg.norm(sums) / n)
+    if len(np.unique(data.cluster)) == len(data.cluster):  # an episode of weight 2 is two episodes
+        return float(np.sqrt(data.weights @ deviation**2) / n)
+    return float(np.linalg.norm(np.bincount(data.cluster, data.weights * deviation)) / n)
 
 
 def importance_value(data: Episodes, ratio: Array) -> tuple[float, float]:
     """Return value and standard error of per-decision weighted importance sampling.
 
-    Both are nan where no episode follows the policy to the last step: nothing says what is earned
-    there, and leaving these steps out would be a wrong number.
+    Few episodes may have most of the weight. They draw the mean towards themselves, so what they
+    deviate by is enlarged by their share (HC2), and one that has all of it says nothing about the
+    error. Both results are nan where no episode follows the policy to the last step: nothing says
+    what is earned there, and leaving these steps out would be a wrong number.
     """
     if not ratio.any(axis=0).all():
         return nan, nan
-    means = data.weights @ (ratio * data.earned) / data.weights.sum()
-    deviation = (ratio * (data.earned - means)).sum(axis=1)
-    return float(means.sum()), mean_and_error(deviation, data)[1]
+    weights, n = data.weights[:, None], data.weights.sum()
+    means = (weights * ratio * data.earned).sum(axis=0) / n
+    names, of = np.unique(data.cluster, return_inverse=True)
+    share = np.minimum(weights, 1.0) * ratio / n  # of one of the episodes that a weight stands for
+    if len(names) < len(of):
+        share = np.zeros((len(names), ratio.shape[1]))
+        np.add.at(share, of, weights * ratio / n)
+        share = share[of]
+    if share.max() > ALONE:
+        return float(means.sum()), np.inf
+    deviation = ratio * (data.earned - means) / np.sqrt(1.0 - share)
+    return float(means.sum()), error_of(deviation.sum(axis=1), data)
 
 
 def robust_parts(task: Task, data: Episodes, ratio: Array, q: Array, v: Array) -> Array:

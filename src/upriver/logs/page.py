@@ -346,7 +346,7 @@ def gain_figure(low: float, value: float, high: float) -> str:
 
 def estimates_table(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> str:
     """Return a table of estimates with a drawing of each interval; zero: with a mark at 0."""
-    known = [r for r in rows if isfinite(r["value"])]  # importance sampling may have no value
+    known = [r for r in rows if isfinite(r["low"])]  # importance sampling may have no interval
     ends = [r[k] for r in known for k in ("low", "high")] + [0.0] * zero
     low, span = min(ends), (max(ends) - min(ends)) or 1.0
     head = ["", "interval", "value", "std. error", "low", "high"]

@@ -100,7 +100,7 @@ def cautious_plan(model: TransitionModel, confidence: float) -> Any:
     with probability `confidence`. Values are in the user's units.
     """
     best, w = find_cautious(model, confidence)
-    z = one_sided(model, confidence)
+    z = one_sided(best.function.degrees(best.centre), confidence)
     worst, task = lowest(best.function, w, z), best.function.task
     if not task.infinite_horizon:
         return Plan(best.plan.policy, worst.v, None, task)
@@ -109,9 +109,9 @@ def cautious_plan(model: TransitionModel, confidence: float) -> Any:
     return best.plan._replace(v=worst.v[0])
 
 
-def one_sided(model: TransitionModel, confidence: float) -> float:
+def one_sided(degrees: float, confidence: float) -> float:
     """Return how many standard errors a bound is below its estimate."""
-    return float(special.stdtrit(model.fitted.degrees, confidence))
+    return float(special.stdtrit(degrees, confidence))
 
 
 def find_cautious(model: TransitionModel, confidence: float) -> tuple[Candidate, Array | None]:
@@ -121,7 +121,7 @@ def find_cautious(model: TransitionModel, confidence: float) -> tuple[Candidate,
     """
     # noise that differs from log to log, otherwise it would be a fixed shift of the estimate
     rng = np.random.default_rng(crc32(model.counts.tobytes()))
-    z = one_sided(model, confidence)
+    z = one_sided(model.fitted.degrees, confidence)
     function = build_value_function(model, [])
     best = build_candidate(function, function.origin)
     if not is_chosen(best, z, rng):

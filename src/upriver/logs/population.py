@@ -18,7 +18,7 @@ from upriver.checks import Array, is_hashable
 from upriver.display import Card, add_repr
 from upriver.display.card import format_brief
 from upriver.logs.situations import find_distinct
-from upriver.logs.tables import Rows, Table, array_of, listed
+from upriver.logs.tables import Rows, Table, array_of, is_same, listed
 
 MOST = 6  # states or words that a line of a summary names
 
@@ -83,7 +83,7 @@ class Population:
         for name, given in values.items():
             value = given[0] if isinstance(given, list) else given
             if name in self.covariates and is_hashable(value):
-                keep &= self.cells(name) == value
+                keep &= is_same(self.cells(name), value)
         if keep.any():
             return self.select(keep), np.flatnonzero(keep)
         said = " and ".join(f"{name} = {format_brief(x)}" for name, x in values.items())

@@ -72,7 +72,7 @@ class Outcome(NamedTuple):
 
     source: RewardFormula
     recipe: Recipe | None  # How the formula makes columns; None where pairs have means
-    pairs: Array  # (R,) the numbers of the pairs that have means
+    pairs: Array  # The numbers of the pairs that the log has; each of them may have a mean
     basis: Array
     """(J, R) combinations of the formula's columns that the log tells apart, orthogonal there."""
     rows: Any  # (U, R) those combinations, or sparse indicators of pairs, in the rows of the log
@@ -80,18 +80,34 @@ class Outcome(NamedTuple):
     coefficients: Array  # (R,)
 
     def columns(self, space: StateSpace, of: Situations) -> Any:
-        """Return (n, R) the columns of the candidates of some situations."""
-        pair = np.repeat(of.pair, np.diff(of.indptr))
+        """Return (n, R) the columns of the candidates of some situations.
+
+        A state that the log never left and that only leads to itself pays 0, as if it had not been
+        declared.
+        """
+        n_actions, sizes = len(space.actions), np.diff(of.indptr)
+        state, pair = of.pair // n_actions, np.repeat(of.pair, sizes)
+        ended = (sizes == 1) & (of.successor[of.indptr[:-1]] == state)
+        ended &= ~np.isin(state, self.pairs // n_actions)
+        over = np.repeat(ended, sizes)
         if self.recipe is None:
             at = np.minimum(np.searchsorted(self.pairs, pair), len(self.pairs) - 1)
             has = self.pairs[at] == pair
-            self.refuse_unknown(space, of, has[of.indptr[:-1]])
+            if (unknown := ~has & ~over).any():
+                where = space.names(int(pair[unknown][0]))
+                name, (state_column, action, _) = self.source.column, space.columns
+                raise ValueError(f"the log does not say what {name!r} is for {where!r}: it has no "
+                                 f"row of that pair; use a formula, such as \"{name} ~ "
+                                 f"{state_column} + {action}\", or successors that leave the pair "
+                                 "out")  # fmt: skip
             entries = np.ones(int(has.sum())), (np.flatnonzero(has), at[has])
             return sparse.csr_array(entries, (len(pair), len(self.pairs)))
         table = expand(space, of, self.source.uses) or {"": pair}  # an intercept uses no column
         x = self.recipe.rows(table, np.arange(len(self.recipe.columns)))
         found = x @ self.basis
+        found[over] = 0.0
         off = np.abs(x - found @ np.linalg.pinv(self.basis)) > 1e-6 * (1.0 + np.abs(x))
+        off &= ~over[:, None]
         if off.any():  # a combination that is 0 in all rows of the log is not 0 here
             i = int(np.argmax(off.any(axis=1)))
             where = (*space.names(int(pair[i])), space.states[of.successor[i]])
@@ -99,23 +115,6 @@ class Outcome(NamedTuple):
                              f"with the formula {self.source.formula!r}; use fewer "
                              "terms")  # fmt: skip
         return found
-
-    def refuse_unknown(self, space: StateSpace, of: Situations, has: Array) -> None:
-        """Refuse situations without a mean; has: (G,) whether the pair of each was seen.
-
-        A state that the log never left and that only leads to itself pays 0, as if it had not been
-        declared.
-        """
-        state = of.pair // len(space.actions)
-        only = (np.diff(of.indptr) == 1) & (of.successor[of.indptr[:-1]] == state)
-        ended = only & ~np.isin(state, self.pairs // len(space.actions))
-        unknown = np.flatnonzero(~has & ~ended)
-        if len(unknown):
-            where = space.names(int(of.pair[unknown[0]]))
-            raise ValueError(f"the log does not say what {self.source.column!r} is for {where!r}: "
-                             "it has no row of that pair; use a formula, such as "
-                             f"\"{self.source.column} ~ {space.columns[0]} + {space.columns[1]}\", "
-                             "or successors that leave the pair out")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +170,26 @@ class RewardEstimates:
             blocks.append(sparse.csr_array(left.T @ (right * square[:, None])))
         n = len(each)
         return sparse.block_array([blocks[k * n : (k + 1) * n] for k in range(n)]).tocsr()
+
+    def degrees(self, slope: Array, variance: float) -> float:
+        """Return the degrees of freedom of the error of a value (Satterthwaite).
+
+        slope: (R,) the gradient of the value; variance: of the whole value. A mean of n rows has
+        n - 1; one of a single row borrows its error from all others.
+        """
+        total, parts, at = float(self.weight.sum()), 0.0, 0
+        spread = self.covariance.diagonal()
+        for x in self.outcomes.values():
+            k = len(x.coefficients)
+            mine, free = slice(at, at + k), max(total - k, 1.0)
+            share, at = slope[mine] ** 2 * spread[mine], at + k
+            if x.recipe is not None:
+                share = np.array([slope[mine] @ self.covariance[mine, mine] @ slope[mine]])
+                parts += float((share**2 / free).sum())
+                continue
+            rows = np.asarray(x.rows.T @ self.weight).ravel() - 1.0
+            parts += float((share**2 / np.where(rows > 0.0, rows, free)).sum())
+        return variance**2 / parts if parts > 0.0 else np.inf
 
     def cross(self, data: Choices, theta: Array) -> Array:
         """Return (d, R) the sums of scores of theta times what rows add to the coefficients."""
@@ -289,7 +308,9 @@ def fit_outcome(
     known_axes = values > ALIASED
     basis = axes[:, known_axes] / size[:, None]
     rows, bread = x @ basis, np.diag(1.0 / values[known_axes])
-    return Outcome(source, recipe, np.empty(0), basis, rows, bread, bread @ (rows.T @ total))
+    return Outcome(
+        source, recipe, np.unique(seen.pair), basis, rows, bread, bread @ (rows.T @ total)
+    )
 
 
 class RewardRows(NamedTuple):

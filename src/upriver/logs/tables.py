@@ -84,6 +84,13 @@ def array_of(values: Sequence[Any]) -> Array:
     return object_array(values) if has_tuples else np.asarray(values)
 
 
+def is_same(cells: Array, value: Any) -> Array:
+    """Return (m,) whether cells are a value, or (m,) values; fractions up to rounding."""
+    if cells.dtype.kind == "f" and np.asarray(value).dtype.kind in "if":
+        return np.isclose(cells, value, rtol=1e-9, atol=1e-12)
+    return np.asarray(cells == value)
+
+
 def value_or_list(given: Any) -> Any:
     """Return the entries of a sequence as a list, and anything else as it is."""
     if isinstance(given, str | bytes | Mapping | Set) or not hasattr(given, "__iter__"):

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from upriver.checks import Array, check_kinds
+from upriver.checks import Array, check_kinds, open_fraction
 from upriver.display import Card, add_repr, to_frame
 from upriver.logs.model import TransitionModel, for_population, with_discount, with_reward
 from upriver.logs.tables import listed
@@ -278,9 +278,15 @@ def value_policies(
     for row, f in zip(slopes, functions.values(), strict=True):
         row[: len(f.origin)] = f.at(f.origin).slope
     covariance = slopes @ np.stack([longest.image(row) for row in slopes]).T
-    covariance, fitted = 0.5 * (covariance + covariance.T), model.fitted
-    return PolicyValues(each, covariance, fitted.quantile(confidence), fitted.degrees,
+    covariance = 0.5 * (covariance + covariance.T)
+    degrees = min(f.degrees(f.at(f.origin)) for f in functions.values())
+    return PolicyValues(each, covariance, quantile_of(degrees, confidence), degrees,
                         tuple(functions.values()))  # fmt: skip
+
+
+def quantile_of(degrees: float, confidence: float) -> float:
+    """Return how many standard errors an interval reaches to each side."""
+    return float(special.stdtrit(degrees, 0.5 + open_fraction("confidence", confidence) / 2.0))
 
 
 def segment_starts(function: PolicyValueFunction, by: str | None) -> dict[Any, PolicyValueFunction]:
@@ -309,14 +315,13 @@ def segment_starts(function: PolicyValueFunction, by: str | None) -> dict[Any, P
 def value_function(function: PolicyValueFunction, confidence: float) -> PolicyValue:
     """Return a signed sum of values of policies, with its interval."""
     model = function.model
-    z = model.fitted.quantile(confidence)
     centre, task = function.at(function.origin), function.task
-    value = centre.value
+    value, degrees = centre.value, function.degrees(centre)
+    z = quantile_of(degrees, confidence)
     error = float(np.sqrt(max(centre.slope @ function.image(centre.slope), 0.0)))
     visits = task.by_pair(model.counts)
     unseen = float(centre.occupancy[(visits == 0) & (task.sizes > 1)].sum())
     low, high = (function.optimize_in_ellipsoid(centre, z, x).value for x in (-1.0, 1.0))
-    degrees = model.fitted.degrees
     positive = float(special.stdtr(degrees, value / error)) if error > 0 else float(value > 0)
     words = {None: PolicyValue.steps, 1.0: "of all steps"}.get(task.discount, "discounted steps")
     return PolicyValue(value, error, low, high, confidence, positive, unseen, words)

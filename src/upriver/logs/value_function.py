@@ -206,6 +206,14 @@ class PolicyValueFunction:
             by_theta += fitted.ridge_part @ theta
         return np.concatenate([by_theta, by_action, by_reward])
 
+    def degrees(self, centre: ValueGradient) -> float:
+        """Return the degrees of freedom of the error at the estimates, for t quantiles."""
+        fitted = self.model.fitted
+        if self.rewards is None or fitted.errors == "cluster":
+            return fitted.degrees
+        variance = float(centre.slope @ self.image(centre.slope))
+        return self.rewards.degrees(self.split(centre.slope)[2], variance)
+
     def draw(self, rng: np.random.Generator) -> Array:
         """Return (d + B + R,) a random error of the estimates, to first order.
 
