@@ -8,12 +8,15 @@ competition of 2011; their graphs are read from the package rddlrepository when 
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
 
 import upriver as up
 from studies.factored_problems import joint_inventory, maintenance, switches
@@ -22,10 +25,9 @@ from upriver.results.plots import save_figure
 from upriver.results.tables import to_csv, to_markdown
 
 INSTANCES = tuple(str(i) for i in range(1, 11))
-LISTED = ("1", "2")
-"""Instances with 1,024 states, whose optimum is exact."""
 RING_SIZES = (10, 20, 50)
-LEARNING_EPISODES = 5
+LEARNING_EPISODES, SWITCH_EPISODES = 5, 40
+LEARNERS = {"draws": up.agents.FactoredPSRL, "greedy": up.agents.FactoredGreedy}
 
 
 def read_instance(problem: str, number: str) -> str:
@@ -91,67 +93,151 @@ def random_network(n: int, seed: int = 0) -> up.FactoredMDP:
     return up.envs.sysadmin(graph, 0.02)
 
 
-def format_value(value: Any) -> str:
-    """Return a mean with the half-width of its 95% interval."""
-    return f"{value.mean:.1f} ± {1.96 * value.standard_error:.1f}"
-
-
-def planning(n_runs: int) -> list[list[Any]]:
-    """Return a row per instance: nothing, the heuristic, rollouts, their difference, the time."""
-    rows = []
-    for number in INSTANCES:
-        net = read_sysadmin(number)
-        n_episodes = n_runs * {10: 14, 20: 7}.get(net.n_components, 2)  # large ones take long
-        policy, heuristic = up.rollout_policy(net, base="nothing"), most_dependants(net)
-        up.evaluate(net, policy, 1, seed=0)  # compiles
+def measure(folder: Path, name: str, function: Any, *arguments: Any) -> dict[str, Any]:
+    """Return what a function finds, as arrays; from the folder where an earlier run has kept it."""
+    path = folder / "cells" / f"{name}.json"
+    if not path.exists():
         began = time.process_time()
-        rollouts = up.evaluate(net, policy, n_episodes, seed=0)
-        spent = (time.process_time() - began) / (n_episodes * episode_steps(net))
-        nothing = up.evaluate(net, "nothing", n_episodes, seed=0)
-        rule = up.evaluate(net, heuristic, n_episodes, seed=0)
-        best = ""
-        if number in LISTED:
-            mdp = net.to_finite()
-            best = f"{up.solve(mdp).v[0, -1]:.3f}"
-        gain = rollouts - rule
-        rows.append([
-            number, net.n_components, best, *map(format_value, (nothing, rule, rollouts, gain)),
-            f"{1e3 * spent:.2f}",
-        ])  # fmt: skip
-        print("planning", *rows[-1], flush=True)
-    return rows
+        found = {key: np.asarray(value).tolist() for key, value in function(*arguments).items()}
+        found["cpu_seconds"] = round(time.process_time() - began, 1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, json.dumps(found))
+        print(name, found["cpu_seconds"], "seconds", flush=True)
+    return {key: np.array(value) for key, value in json.loads(path.read_text()).items()}
 
 
-def episode_steps(net: up.FactoredMDP) -> int:
+def format_mean(returns: Any, digits: int = 1) -> str:
+    """Return the mean of the last axis but one with the half-width of its 95% interval."""
+    reach = 1.96 * returns.std(ddof=1) / np.sqrt(len(returns))
+    return f"{returns.mean():.{digits}f} ± {reach:.{digits}f}"
+
+
+def compare_policies(net: up.FactoredMDP, n_episodes: int) -> dict[str, Any]:
+    """Return the returns of policies on common random numbers, and the CPU time of a rollout."""
+    found: dict[str, Any] = {}
+    if net.n_components == 10:  # it can be listed
+        mdp = net.to_finite()
+        plan = up.solve(mdp)
+        found["optimum"] = plan.v[0, mdp.true_task.states.index(tuple(net.start))]
+        optimal = follow_table(np.ascontiguousarray(plan.policy))
+        found["optimal"] = up.evaluate(net, optimal, n_episodes, seed=0).returns
+    policy = up.rollout_policy(net, base="nothing")
+    up.evaluate(net, policy, 1, seed=0)  # compiles
+    began = time.process_time()
+    found["rollouts"] = up.evaluate(net, policy, n_episodes, seed=0).returns
+    spent = time.process_time() - began
+    found["milliseconds"] = 1e3 * spent / (n_episodes * count_steps(net))
+    for label, rule in (("nothing", "nothing"), ("heuristic", most_dependants(net))):
+        found[label] = up.evaluate(net, rule, n_episodes, seed=0).returns
+    return found
+
+
+def follow_table(table: Any) -> Any:
+    """Return the policy of a table (H, S) of actions, for states of components of two values."""
+
+    def policy(x, h):
+        s = 0
+        for i in range(x.shape[0]):
+            s = 2 * s + x[i]
+        return table[h, s]
+
+    return policy
+
+
+def count_steps(net: up.FactoredMDP) -> int:
     return int(net.horizon or 0)
 
 
-def learning(n_runs: int) -> tuple[list[list[Any]], dict[str, Any]]:
+def planning(folder: Path, n_runs: int) -> list[list[Any]]:
+    """Return a row per instance: the optimum, policies, differences, the time of a step."""
+    rows = []
+    for number in INSTANCES:
+        net = read_sysadmin(number)
+        n_episodes = max({10: 40, 20: 20}.get(net.n_components, 10) * n_runs // 3, 4)
+        found = measure(
+            folder, f"planning-{number}-{n_episodes}", compare_policies, net, n_episodes
+        )
+        rollouts, listed = found["rollouts"], "optimum" in found
+        rows.append([
+            number, net.n_components, n_episodes,
+            *(format_mean(found[x]) for x in ("nothing", "heuristic", "rollouts")),
+            format_mean(rollouts - found["heuristic"]),
+            f"{found['optimum']:.3f}" if listed else "",
+            format_mean(rollouts - found["optimal"], 2) if listed else "",
+            f"{found['milliseconds']:.2f}",
+        ])  # fmt: skip
+    return rows
+
+
+def learn_often(net: up.FactoredMDP, agent: Any, n_episodes: int, n_runs: int) -> dict[str, Any]:
+    """Return the returns (runs, episodes) of a learner, and the CPU seconds of an episode."""
+    up.simulate(net, agent, n_episodes=1, seed=0)  # compiles
+    began = time.process_time()
+    returns = [up.simulate(net, agent, n_episodes, seed=seed).returns for seed in range(n_runs)]
+    spent = (time.process_time() - began) / (n_runs * n_episodes)
+    return {"returns": returns, "seconds": spent}
+
+
+def plan_often(net: up.FactoredMDP, policy: Any, n_episodes: int) -> dict[str, Any]:
+    """Return the returns (episodes,) of a policy, and the CPU seconds of an episode."""
+    up.evaluate(net, policy, 1, seed=0)  # compiles
+    began = time.process_time()
+    returns = up.evaluate(net, policy, n_episodes, seed=10_000).returns
+    return {"returns": returns, "seconds": (time.process_time() - began) / n_episodes}
+
+
+def learning(folder: Path, n_runs: int) -> tuple[list[list[Any]], dict[str, Any]]:
     """Return the table of returns by episode and learner, and the curves."""
     rows, curves = [], {}
     nets = {"SysAdmin 3": read_sysadmin("3")}
     nets |= {f"{n} machines": random_network(n) for n in RING_SIZES}
     for name, net in nets.items():
-        runs = n_runs if net.n_components < 50 else max(n_runs // 3, 2)
-        known = up.evaluate(net, up.rollout_policy(net, base="nothing"), 4 * runs, seed=10_000)
-        rows.append([name, "known model", format_value(known), *[""] * (LEARNING_EPISODES - 1)])
-        panel = {"known model": np.full((1, LEARNING_EPISODES), known.mean)}
-        for label, kind in (
-            ("draws", up.agents.FactoredPSRL),
-            ("greedy", up.agents.FactoredGreedy),
-        ):
+        cell = f"learning-{name.replace(' ', '-').lower()}"
+        policy = up.rollout_policy(net, base="nothing")
+        known = measure(folder, f"{cell}-known-{4 * n_runs}", plan_often, net, policy, 4 * n_runs)
+        empty = [""] * (LEARNING_EPISODES - 1)
+        rows.append([name, "known model", format_mean(known["returns"]), *empty, "1"])
+        panel = {"known model": np.full((1, LEARNING_EPISODES), known["returns"].mean())}
+        for label, kind in LEARNERS.items():
             agent = kind(net.task(), base="nothing")
-            returns = np.array([
-                up.simulate(net, agent, n_episodes=LEARNING_EPISODES, seed=seed).returns
-                for seed in range(runs)
-            ])  # fmt: skip
-            panel[label] = returns
-            mean, error = returns.mean(axis=0), returns.std(axis=0, ddof=1) / np.sqrt(runs)
-            cells = [f"{m:.0f} ± {1.96 * e:.0f}" for m, e in zip(mean, error, strict=True)]
-            rows.append([name, label, *cells])
-            print("learning", *rows[-1], flush=True)
+            found = measure(
+                folder, f"{cell}-{label}-{n_runs}", learn_often, net, agent, LEARNING_EPISODES,
+                n_runs,
+            )  # fmt: skip
+            panel[label] = found["returns"]
+            cells = [format_mean(returns, 0) for returns in found["returns"].T]
+            rows.append([name, label, *cells, f"{found['seconds'] / known['seconds']:.2f}"])
         curves[name] = panel
     return rows, curves
+
+
+def explore(kind: Any, n_runs: int) -> dict[str, Any]:
+    """Return the returns of a learner on four switches, and the exact values of its policies."""
+    net = switches(4)
+    mdp, values, returns = net.to_finite(), [], []
+    states = mdp.true_task.states
+    number = states.index(tuple(net.start))
+    for seed in range(n_runs):
+        agent = kind(net.task(), base=press_first, depth=12, regularization=0.25)
+        run = up.simulate(net, agent, SWITCH_EPISODES, seed=seed)
+        steps = range(count_steps(net))
+        table = np.array([[run.greedy_policy.act(x, h) for x in states] for h in steps])
+        values.append(up.evaluate(mdp, table)[0, number])
+        returns.append(run.returns)
+    best = up.solve(mdp).v[0, number]
+    return {"returns": returns, "values": values, "optimum": best}
+
+
+def exploration(folder: Path, n_runs: int) -> tuple[list[list[Any]], dict[str, Any]]:
+    """Return how many runs on four switches end at the optimum, and the curves of their returns."""
+    rows, panel = [], {}
+    for label, kind in LEARNERS.items():
+        found = measure(folder, f"exploration-{label}-{n_runs}", explore, kind, n_runs)
+        solved = int((found["values"] > 0.99 * found["optimum"]).sum())
+        rows.append([label, f"{solved} of {n_runs}", f"{found['values'].mean():.2f}"])
+        panel["known model"] = np.full((1, SWITCH_EPISODES), found["optimum"])
+        panel[label] = found["returns"]
+    return rows, panel
 
 
 def press_first(x, h):
@@ -162,38 +248,123 @@ def press_first(x, h):
     return 0
 
 
-def far_goal() -> list[list[Any]]:
+def compare_bases(net: up.FactoredMDP) -> dict[str, Any]:
+    """Return the optimum, and the returns of rollouts with two base policies."""
+    mdp = net.to_finite()
+    optimum = up.solve(mdp).v[0, mdp.true_task.states.index(tuple(net.start))]
+    bases = {"constant": None, "press_first": press_first}
+    return {"optimum": optimum} | {
+        label: up.evaluate(net, up.rollout_policy(net, base=base), 400, seed=0).returns
+        for label, base in bases.items()
+    }
+
+
+def far_goal(folder: Path) -> list[list[Any]]:
     """Return how rollouts do on rows of switches, whose reward is far away, by base policy."""
     rows = []
-    for n in (1, 2, 3, 4, 5):
-        net = switches(n)
-        best = float(up.solve(net.to_finite()).v[0, 0])
-        values = [
-            up.evaluate(net, up.rollout_policy(net, base=base), 400, seed=0)
-            for base in (None, press_first)
-        ]
-        rows.append([n, f"{best:.2f}", *map(format_value, values)])
+    for n in range(1, 6):
+        found = measure(folder, f"far-goal-{n}", compare_bases, switches(n))
+        means = [format_mean(found[label]) for label in ("constant", "press_first")]
+        rows.append([n, f"{found['optimum']:.2f}", *means])
     return rows
 
 
-def others(n_episodes: int) -> list[list[Any]]:
-    """Return the values on the other problems: best constant action and rollouts."""
-    from upriver.planning.rollouts import RolloutPolicy
+def compare_with_constant(net: up.FactoredMDP, n_episodes: int) -> dict[str, Any]:
+    """Return the returns of the best constant action and of rollouts that continue with it."""
+    policy = up.rollout_policy(net)
+    base = net.action_names[policy.constant]
+    return {
+        label: up.evaluate(net, each, n_episodes, seed=0).returns
+        for label, each in (("constant", base), ("rollouts", policy))
+    }
 
+
+def others(folder: Path, n_episodes: int) -> list[list[Any]]:
+    """Return the values on the other problems: best constant action and rollouts."""
     ring = np.roll(np.eye(20), 1, axis=1) + np.roll(np.eye(20), 2, axis=1)
-    nets = [
-        maintenance(ring), joint_inventory((1.0,) * 5 + (2.0,) * 5), read_game_of_life("1"),
-        read_game_of_life("4"),
-    ]  # fmt: skip
+    nets = {
+        "maintenance": maintenance(ring),
+        "joint inventory": joint_inventory((1.0,) * 5 + (2.0,) * 5),
+        "game of life 1": read_game_of_life("1"), "game of life 4": read_game_of_life("4"),
+    }  # fmt: skip
     rows = []
-    for net in nets:
-        policy = up.rollout_policy(net)
-        base = RolloutPolicy(net, 0, base=net.action_names[policy.constant])
-        values = [up.evaluate(net, each, n_episodes, seed=0) for each in (base, policy)]
-        gain = values[1] - values[0]
+    for name, net in nets.items():
+        cell = f"others-{name.replace(' ', '-')}-{n_episodes}"
+        found = measure(folder, cell, compare_with_constant, net, n_episodes)
+        gain = found["rollouts"] - found["constant"]
         states = f"{np.prod(net.n_values.astype(float)):.1g}"
-        rows.append([net.name, states, *map(format_value, (*values, gain))])
-        print("others", *rows[-1], flush=True)
+        values = found["constant"], found["rollouts"], gain
+        rows.append([name, net.n_components, states, *map(format_mean, values)])
+    return rows
+
+
+def fit_base(net: up.FactoredMDP, policy: Any, n_episodes: int) -> Any:
+    """Return the linear policy that predicts the decisions of another one best.
+
+    The score of an action is linear in the values of the components, one-hot, and the likelihood is
+    that of a multinomial logit with a ridge of 1.
+    """
+    episodes = up.simulate(net, policy, n_episodes, seed=20_000).episodes
+    states = np.concatenate([e.states[:-1] for e in episodes])
+    taken = np.concatenate([e.actions for e in episodes])
+    ones = np.concatenate(
+        [np.ones((len(states), 1)), *np.eye(net.n_values.max())[states].swapaxes(0, 1)], axis=1
+    )
+    shape = ones.shape[1], net.n_actions
+
+    def loss(flat: Any) -> Any:
+        weights = flat.reshape(shape)
+        scores = ones @ weights
+        gradient = ones.T @ (softmax(scores, axis=1) - np.eye(net.n_actions)[taken]) + weights
+        fit = logsumexp(scores, axis=1).sum() - scores[np.arange(len(taken)), taken].sum()
+        return fit + 0.5 * (weights**2).sum(), gradient.ravel()
+
+    found = minimize(loss, np.zeros(np.prod(shape)), jac=True, method="L-BFGS-B").x.reshape(shape)
+    m = int(net.n_values.max())
+
+    def base(x, h):
+        best, most = 0, -np.inf
+        for a in range(found.shape[1]):
+            score = found[0, a]
+            for i in range(x.shape[0]):
+                score += found[1 + i * m + x[i], a]
+            if score > most:
+                best, most = a, score
+        return best
+
+    return base
+
+
+def compare_stages(net: up.FactoredMDP, n_episodes: int) -> dict[str, Any]:
+    """Return the returns and CPU milliseconds of rollouts with a fitted base and without."""
+    first = up.rollout_policy(net, base="nothing")
+    base = fit_base(net, first, 100)
+    policies = {
+        "first": first, "base": base, "second": up.rollout_policy(net, base=base),
+        "heuristic": up.rollout_policy(net, base=most_dependants(net)),
+    }  # fmt: skip
+    found: dict[str, Any] = {}
+    for label, policy in policies.items():
+        up.evaluate(net, policy, 1, seed=0)  # compiles
+        began = time.process_time()
+        found[label] = up.evaluate(net, policy, n_episodes, seed=0).returns
+        spent = 1e3 * (time.process_time() - began) / (n_episodes * count_steps(net))
+        found[f"{label}_milliseconds"] = spent
+    return found
+
+
+def second_stage(folder: Path, n_runs: int) -> list[list[Any]]:
+    """Return what a base policy that is fitted to the decisions of rollouts adds to them."""
+    rows = []
+    for number in ("1", "2", "3", "4"):
+        net = read_sysadmin(number)
+        n_episodes = max(20 * n_runs // 3, 4)
+        found = measure(
+            folder, f"second-stage-{number}-{n_episodes}", compare_stages, net, n_episodes
+        )
+        gains = (format_mean(found[x] - found["first"]) for x in ("second", "heuristic"))
+        times = (f"{found[f'{x}_milliseconds']:.2f}" for x in ("first", "second", "heuristic"))
+        rows.append([number, *(format_mean(found[x]) for x in ("first", "base")), *gains, *times])
     return rows
 
 
@@ -223,22 +394,36 @@ def draw_curves(curves: dict[str, Any]) -> Any:
 
 
 def study(folder: Path, n_runs: int) -> str:
-    """Write the tables and the figure into the folder, and return the tables."""
+    """Write the tables and the figure into the folder, and return the tables.
+
+    What a cell found is kept in the folder, and a run that was interrupted goes on from there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    learned, curves = learning(n_runs)
-    head = ["", "learner", *(f"episode {k}" for k in range(1, LEARNING_EPISODES + 1))]
+    learned, curves = learning(folder, n_runs)
+    explored, curves["4 switches"] = exploration(folder, max(2 * n_runs // 3, 2))
+    del curves["SysAdmin 3"]
     tables = {
         "planning": [
-            ["instance", "machines", "optimum", "nothing", "most dependants", "rollouts",
-             "rollouts - most dependants", "ms a step"],
-            *planning(n_runs),
+            ["instance", "machines", "episodes", "nothing", "most dependants", "rollouts",
+             "rollouts - most dependants", "optimum", "rollouts - optimal policy", "ms a step"],
+            *planning(folder, n_runs),
         ],
-        "learning": [head, *learned],
+        "learning": [
+            ["problem", "learner", *(f"episode {k + 1}" for k in range(LEARNING_EPISODES)), "time"],
+            *learned,
+        ],
+        "exploration": [["learner", "at the optimum", "mean value"], *explored],
         "far-goal": [
-            ["switches", "optimum", "base: best action", "base: press first"], *far_goal()
+            ["switches", "optimum", "base: best action", "base: press first"], *far_goal(folder)
         ],
         "others": [
-            ["problem", "states", "best action", "rollouts", "difference"], *others(2 * n_runs)
+            ["problem", "components", "states", "best action", "rollouts", "difference"],
+            *others(folder, 2 * n_runs),
+        ],
+        "second-stage": [
+            ["instance", "rollouts", "fitted base alone", "gain of the fitted base",
+             "gain of most dependants as base", "ms", "ms, fitted", "ms, most dependants"],
+            *second_stage(folder, n_runs),
         ],
     }  # fmt: skip
     for name, rows in tables.items():

@@ -92,7 +92,7 @@ def test_bad_agents_get_one_sentence():
         with pytest.raises(ValueError, match=sentence):
             up.agents.FactoredPSRL(net.task(), **arguments)
     agent = up.agents.FactoredPSRL(net.task())
-    with pytest.raises(ValueError, match="n_components"):
+    with pytest.raises(ValueError, match="n_values"):
         up.simulate(ring(3, 3), agent, n_episodes=1)
     with pytest.raises(ValueError, match="no logits"):
         up.simulate(net.task(), agent, n_episodes=1)

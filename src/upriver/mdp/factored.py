@@ -157,6 +157,11 @@ class FactoredMDP:
         return len(self.start)
 
     @property
+    def weight(self) -> float:
+        """What a reward counts less with each step: the discount, or 1."""
+        return 1.0 if self.discount is None else self.discount
+
+    @property
     def n_actions(self) -> int:
         """The number of actions."""
         return len(self.actions)
@@ -228,9 +233,9 @@ class FactoredMDP:
                 "each state"
             )
         found = np.empty(before.shape, np.int64)
-        kernels.find_kinds(self.functions[0], before, np.array(taken), found)
-        for t, i in np.argwhere((found < 0) | (found >= self.n_kinds))[:1]:
-            self.raise_fault((kernels.BAD_KIND, taken[t], i, found[t, i]), before[t])
+        self.run(
+            kernels.find_kinds, self.functions[0], self.n_kinds, before, np.array(taken), found
+        )
         return found
 
     def count(self, states: ArrayLike, actions: ArrayLike, next_states: ArrayLike) -> Array:
@@ -251,8 +256,8 @@ class FactoredMDP:
         if kinds.shape != after.shape:
             raise ValueError(f"next_states has shape {after.shape}, states {kinds.shape}")
         for t, i in np.argwhere(~self.support[kinds, after])[:1]:
-            fault = kernels.BAD_VALUE, kinds[t, i], i, after[t, i]
-            self.raise_fault(fault, self.as_states("states", states)[t])
+            before = self.as_states("states", states)[t]
+            self.raise_fault(kernels.BAD_VALUE, kinds[t, i], i, after[t, i], before)
         cells = (kinds * self.support.shape[1] + after).ravel()
         seen = np.bincount(cells, minlength=self.support.size)[self.support.ravel()]
         return np.append(seen, np.zeros(self.n_extra_rows))
@@ -347,9 +352,16 @@ class FactoredMDP:
             )
         return given
 
-    def raise_fault(self, fault: Any, x: Array) -> None:
-        """Raise a ValueError for what a kernel found wrong in state x, see `kernels.factored`."""
-        what, first, second, value = (int(v) for v in fault)
+    def run(self, kernel: Any, *arguments: Any) -> Any:
+        """Run a loop of `kernels.factored`; raise a ValueError for what it finds wrong."""
+        fault = np.zeros(4 + self.n_components, np.int64)
+        result = kernel(*arguments, fault)
+        if fault[0]:
+            self.raise_fault(*fault[:4].tolist(), x=fault[4:])
+        return result
+
+    def raise_fault(self, what: int, first: int, second: int, value: int, x: Array) -> None:
+        """Raise a ValueError for what is wrong in state x, see `kernels.factored`."""
         messages = {
             kernels.BAD_KIND: f"kind returns {value} for action {first} and component {second} in "
             f"state {{}}; it must be from 0 to {self.n_kinds - 1}",
@@ -385,7 +397,7 @@ class FactoredMDP:
         calls = [(x, a, i) for x, a in pairs for i in range(self.n_components)]
         for (x, a, i), k in zip(calls, try_function("kind", self.kind, calls, True), strict=True):
             if not 0 <= k < self.n_kinds:
-                self.raise_fault((kernels.BAD_KIND, a, i, k), x)
+                self.raise_fault(kernels.BAD_KIND, a, i, k, x)
         check_function("reward", self.reward, *("x", "a", "x2")[: 2 + self.takes_next_state])
         given = [(x, a, x) if self.takes_next_state else (x, a) for x, a in pairs]
         try_function("reward", self.reward, given, False)

@@ -22,6 +22,7 @@ from upriver.checks import (
     check_instance,
     check_kinds,
     check_seed,
+    kernel_view,
     positive_integer,
 )
 from upriver.display import Card, add_repr
@@ -31,6 +32,8 @@ from upriver.mdp.factored import FactoredMDP, try_function
 
 BASE_SCENARIOS = 20
 """Episodes on which base=None compares the actions."""
+MIN_DRAWS_TO_SHARE = 10**5
+"""Draws of components in a round of rollouts, about 0.2 ms, from which on threads share them."""
 NEGLIGIBLE = 1e-6
 """With a discount, an episode ends where the weight of a reward has fallen below this."""
 
@@ -73,10 +76,20 @@ class RolloutPolicy:
         if self.base is not None:
             return -1 if callable(self.base) else problem.action_names.number(self.base)
         values = [
-            evaluate_by_simulation(problem, a, BASE_SCENARIOS, self.seed).mean
+            evaluate_by_simulation(problem, a, BASE_SCENARIOS, int(self.key)).mean
             for a in problem.actions
         ]
         return int(np.argmax(values))
+
+    @cached_property
+    def key(self) -> np.uint64:
+        """The key of the scenarios, another one than that of episodes with the same seed."""
+        return make_key(self.seed, 1)
+
+    def compile_loops(self, problem: FactoredMDP) -> Any:
+        """Return the loops of `kernels.factored` for a problem and the base policy."""
+        base = kernels.no_base if self.constant >= 0 else kernels.compile_function(self.base)
+        return kernels.compile_kernels(*problem.functions, base)
 
     @check_kinds
     def act(self, x: ArrayLike, h: int = 0) -> Any:
@@ -90,9 +103,38 @@ class RolloutPolicy:
         """
         problem = self.problem
         h = positive_integer("h", h, least=0, most=(problem.horizon or 10**9) - 1)
-        start = problem.as_states("x", [x])[0]
-        actions = simulate_policy(problem, self, 1, 0, start=start, h=h, n_steps=1)[1]
-        return problem.action_names[actions[0, 0]]
+        state = np.array(problem.as_states("x", [x])[0])
+        return problem.action_names[self.choose(state, h, True)]
+
+    def choose(self, x: Array, h: int, in_threads: bool) -> int:
+        """Return the number of the action whose rollouts earn most: sequential halving.
+
+        All allowed actions are followed by the base policy on the same random scenarios, which
+        threads may share. The better half is kept and the number of scenarios doubled; the last
+        round compares two. Among equals the base policy's own action goes first, then the smallest
+        number.
+        """
+        problem = self.problem
+        find_candidates, run_scenarios, _ = self.compile_loops(problem)
+        rule, candidates = (problem.n_actions, self.constant), np.empty(problem.n_actions, np.int64)
+        m = problem.run(find_candidates, x, h, rule, candidates)
+        candidates, sums, done, more = candidates[:m], np.zeros(m), 0, self.scenarios
+        n_steps = min(self.depth, (problem.horizon or 10**10) - h)
+        while more and m > 1:
+            returns = np.empty((more, m))
+
+            work = partial(
+                problem.run, run_scenarios, x, h, n_steps, rule, kernel_view(problem.n_values),
+                problem.weight, problem.cumulative, self.key, done, candidates, returns,
+            )  # fmt: skip
+            is_large = more * m * n_steps * len(x) >= MIN_DRAWS_TO_SHARE
+            parallel_ranges(work, more) if in_threads and is_large else work(0, more)
+            sums += returns.sum(axis=0)
+            done, more = done + more, done + more
+            m = (m + 1) // 2 if self.halving and m > 2 else 1
+            best = np.argsort(-sums, kind="stable")[:m]
+            candidates, sums = candidates[best], sums[best]
+        return int(candidates[0])
 
     def card(self) -> Card:
         facts = {"scenarios": self.scenarios, "depth": self.depth, "base": self.base}
@@ -136,18 +178,17 @@ def as_policy(problem: FactoredMDP, policy: Any) -> RolloutPolicy:
         if policy is None:
             raise TypeError("policy is None; it must be an action, a function, or rollouts")
         return RolloutPolicy(problem, 0, base=policy)
-    for what in ("n_components", "actions", "horizon", "discount"):
+    for what in ("n_values", "actions", "horizon", "discount"):
         mine, true = getattr(policy.problem, what), getattr(problem, what)
-        if mine != true:
+        if not np.array_equal(mine, true):
             raise ValueError(f"the policy's problem has {what} {mine}, {problem.name} has {true}")
     return policy
 
 
 def simulate_policy(
-    problem: FactoredMDP, policy: RolloutPolicy, n_episodes: int, seed: int, *,
-    start: Array | None = None, h: int = 0, n_steps: int | None = None, record: bool = False,
-) -> tuple[Array, Array, Array]:  # fmt: skip
-    """Play a policy in a problem; episodes are shared by all threads.
+    problem: FactoredMDP, policy: RolloutPolicy, n_episodes: int, seed: int, record: bool = False
+) -> tuple[Array, Array, Array]:
+    """Play a policy in a problem; threads share the episodes, or the scenarios of a single one.
 
     Episodes of one seed have the same random numbers, whatever the policy.
 
@@ -155,29 +196,33 @@ def simulate_policy(
     -------
     states (E, T + 1, n), empty without `record`; actions (E, T); rewards (E, T)
     """
-    n_steps = episode_length(problem) if n_steps is None else n_steps
+    n_steps, plans = episode_length(problem), policy.scenarios > 0
     states = np.empty((n_episodes * record, n_steps + 1, problem.n_components), np.int64)
     actions, rewards = np.empty((n_episodes, n_steps), np.int64), np.empty((n_episodes, n_steps))
-    constant, end = policy.constant, 2**62 if problem.horizon is None else problem.horizon
-    rules = (
-        problem.n_actions, np.array(problem.n_values),
-        1.0 if problem.discount is None else problem.discount, *problem.functions, constant,
-        kernels.no_base if constant >= 0 else kernels.compile_function(policy.base),
-    )  # fmt: skip
-    world, model = problem.cumulative, policy.problem.cumulative
-    keys = np.uint64(seed), np.uint64(policy.seed)
+    play_steps, key = policy.compile_loops(problem)[-1], make_key(seed, 0)
 
     def work(first: int, last: int) -> None:
-        fault, x = np.zeros(4, np.int64), np.array(problem.start if start is None else start)
-        kernels.run_episodes(
-            rules, world, model, end, x, h, policy.depth, policy.scenarios, policy.halving, *keys,
-            first, last, states, actions, rewards, fault,
-        )  # fmt: skip
-        if fault[0]:
-            problem.raise_fault(fault, x)
+        for e in range(first, last):
+            x, a = np.array(problem.start), policy.constant
+            visited = states[e] if record else np.empty((0, len(x)), np.int64)
+            visited[:1] = x
+            for h in range(n_steps) if plans else [0]:
+                now = slice(h, h + 1 if plans else n_steps)
+                if plans:
+                    a = policy.choose(x, h, n_episodes == 1)
+                problem.run(
+                    play_steps, x, h, (problem.n_actions, a), kernel_view(problem.n_values),
+                    problem.cumulative, np.uint64(kernels.derive_key(key, e)), visited[h:],
+                    actions[e, now], rewards[e, now],
+                )  # fmt: skip
 
     parallel_ranges(work, n_episodes) if n_episodes > 1 else work(0, 1)
     return states, actions, rewards
+
+
+def make_key(seed: int, stream: int) -> np.uint64:
+    """Return the key of the random numbers of one stream of a seed, see `kernels.factored`."""
+    return np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0]
 
 
 def episode_length(problem: FactoredMDP) -> int:
@@ -189,8 +234,7 @@ def episode_length(problem: FactoredMDP) -> int:
 
 def discounted_sum(problem: FactoredMDP, rewards: Array) -> Array:
     """Return (E,) the returns of episodes with rewards (E, T)."""
-    discount = 1.0 if problem.discount is None else problem.discount
-    return rewards @ discount ** np.arange(rewards.shape[1])
+    return (rewards * problem.weight ** np.arange(rewards.shape[1])).sum(axis=1)
 
 
 @add_repr
