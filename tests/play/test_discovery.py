@@ -178,6 +178,23 @@ def test_what_was_never_tried_is_not_greedy(cost):
     assert (policy[:, found.task.state_names.number("b", "state")] == 0).all()
 
 
+def test_every_action_is_tried_where_each_step_pays():
+    """Words say nothing about where an action leads, and "left" pays .6 in each step."""
+
+    class Two:
+        def reset(self, seed=None):
+            self.at = "a"
+            return self.at, {}
+
+        def step(self, action):
+            paid = 1.0 if self.at == "b" else 0.6 * (action == "left")
+            self.at = "b" if action == "right" else "a"
+            return self.at, paid, False, False, {}
+
+    run = up.learn(Two(), n_episodes=30, horizon=10, actions=["left", "right"], seed=0)
+    assert (run.returns[-10:] == 9.0).all()
+
+
 def test_states_may_be_called_new_and_end():
     class Customer(Line):
         def reset(self, seed=None):

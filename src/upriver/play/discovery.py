@@ -364,6 +364,8 @@ class Discovery:
         untried = (task.by_pair(self.sums[0]) == 0.0) & (task.by_pair(is_new.astype(float)) > 0.0)
         extra[0, np.repeat(untried, task.sizes)] = 1.0
         extra[0, is_new] = self.arrival
+        # Otherwise it would be worth less than a good state is at each step, and never be tried.
+        extra[0, np.repeat(untried & (task.sizes == 1), task.sizes)] = 1.0
         extra[0, task.indptr[-1 - task.n_actions] :] = self.rate
         reward, start = np.zeros((1, len(task.sizes))), agent.model_features.layout.product_start
         return tilted(task, state.model, reward, start, draw_tie_seed(rng), extra)
