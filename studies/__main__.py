@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
     parser.add_argument(
         "name",
-        choices=[*FINDINGS, "black-boxes", "factored", "icu-sepsis", "rust"],
+        choices=[*FINDINGS, "environments", "factored", "icu-sepsis", "rust"],
         help="the study",
     )
     parser.add_argument("--out", type=Path, help="the results folder; results/NAME by default")
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         print(compare(folder, given.runs or 30))
         return 0
-    if given.name == "black-boxes":  # its learners receive no declarations, or some
+    if given.name == "environments":  # its learners receive no declarations, or some
         from studies.black_boxes import study as play_all
 
         print(play_all(folder, given.runs or 20, given.jobs))

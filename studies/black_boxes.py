@@ -4,8 +4,8 @@ Each environment is a black box with `reset` and `step`, played with nothing dec
 declared, and with rewards and successors declared, by `up.learn`; beside UCRL2 and PSRL, which are
 given states, successors and rewards, and three learners that are given nothing: Q-learning with an
 optimistic start, and DQN and PPO of stable-baselines3. `up.learn`, UCRL2 and PSRL have their
-default settings. Q-learning has the best of four step sizes for each environment, DQN and PPO the
-best of three learning rates, chosen on seeds that are not reported.
+default settings. Q-learning has the best of five step sizes and three discounts for each
+environment, DQN and PPO the best of three learning rates, chosen on seeds that are not reported.
 
 The policy that a user would take away, without exploration, is evaluated exactly on the table of
 the environment. It is good once it is, three times in a row, at most 5% of the optimum below it; in
@@ -14,16 +14,18 @@ Blackjack, where the optimum is -.046, once it is worth at least -.06.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+import csv
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 
 import upriver as up
 from studies.problems import PROBLEMS
@@ -153,42 +155,90 @@ WORLDS = {
 }
 
 
-STEP_SIZES: dict[str, Callable[[float, int], float]] = {
+STEP_SIZES: dict[str, Callable[[Any, int], Any]] = {
     "1 / sqrt(visits)": lambda visits, horizon: visits**-0.5,
     "(H + 1) / (H + visits)": lambda visits, horizon: (horizon + 1) / (horizon + visits),
-    ".1": lambda visits, horizon: 0.1,
-    ".5": lambda visits, horizon: 0.5,
+    ".5": lambda visits, horizon: np.full_like(visits, 0.5),
+    ".1": lambda visits, horizon: np.full_like(visits, 0.1),
+    ".02": lambda visits, horizon: np.full_like(visits, 0.02),
 }
+DISCOUNTS = ".95", ".99", "1"
+
+
+@njit(cache=True)
+def play_q(
+    indptr: Any, successors: Any, below: Any, rewards: Any, ends: Any, q: Any, visits: Any,
+    sizes: Any, discount: float, s: int, uniforms: Any,
+) -> tuple[float, int]:  # fmt: skip
+    """Play one episode of Q-learning from state s; return its return and its length.
+
+    An outcome is drawn by `below` (n,), the sum of the probabilities of a pair up to it, and ties
+    of actions are broken at random. q, visits: (S, A), in place; sizes: step size by visits.
+    """
+    total, n_actions = 0.0, q.shape[1]
+    for h in range(len(uniforms)):
+        a, ties = 0, 0
+        for other in range(n_actions):
+            if q[s, other] > q[s, a]:
+                a, ties = other, 1
+            elif q[s, other] == q[s, a]:
+                ties += 1
+        chosen, nth = q[s, a], int(uniforms[h, 0] * ties)
+        for other in range(n_actions):
+            if q[s, other] == chosen:
+                a = other
+                nth -= 1
+                if nth < 0:
+                    break
+        row, last = indptr[s * n_actions + a], indptr[s * n_actions + a + 1] - 1
+        while row < last and uniforms[h, 1] >= below[row]:
+            row += 1
+        s2 = successors[row]
+        future = 0.0
+        if not ends[s2]:
+            future = discount * q[s2].max()
+        visits[s, a] += 1
+        size = sizes[min(visits[s, a], len(sizes)) - 1]
+        q[s, a] += size * (rewards[row] + future - q[s, a])
+        total += rewards[row]
+        s = s2
+        if ends[s]:
+            return total, h + 1
+    return total, len(uniforms)
 
 
 class QLearning:
     """Q-learning with an optimistic start, as a player.
 
-    It receives one number that `up.learn` does not: Q begins with the largest value of any state,
-    or with 0 where rewards are costs.
+    It receives two numbers that `up.learn` does not: Q begins with the largest value of any state,
+    or with 0 where rewards are costs, and at most with the largest reward / (1 - discount).
+    A setting is a step size and a discount.
     """
 
-    def __init__(self, mdp: FiniteMDP, seed: int, step_size: str) -> None:
-        self.mdp, self.env = mdp, up.envs.to_gymnasium(mdp)
-        self.task, self.seeds = mdp.true_task, np.random.default_rng(seed)
-        shape = self.task.n_states, self.task.n_actions
-        self.q = np.full(shape, max(solve(mdp).v[0].max(), 0.0))
-        self.q[~self.task.available] = -np.inf
-        self.visits, self.step_size = np.zeros(shape), STEP_SIZES[step_size]
+    def __init__(self, mdp: FiniteMDP, seed: int, setting: str) -> None:
+        step_size, discount = setting.split(", ")
+        env, task = up.envs.to_gymnasium(mdp), mdp.true_task
+        self.mdp, self.task, self.rng = mdp, task, np.random.default_rng(seed)
+        shape = task.n_states, task.n_actions
+        self.discount = float(discount)
+        best = solve(mdp).v[0].max()
+        if self.discount < 1.0:
+            best = min(best, env.rewards.max() / (1.0 - self.discount))
+        self.q = np.full(shape, max(best, 0.0))
+        self.q[~task.available] = -np.inf
+        total = np.cumsum(mdp.probability[0])
+        first = np.append(0.0, total)[task.indptr[:-1]]
+        below = total - np.repeat(first, task.sizes)
+        self.data = task.indptr, task.successors, below, env.rewards[0], env.ends
+        self.visits, self.starts = np.zeros(shape, np.int64), np.cumsum(mdp.initial_probability)
+        self.sizes = STEP_SIZES[step_size](np.arange(1.0, 1e6), task.horizon)
 
     def play_one(self, k: int) -> tuple[float, int]:
-        s, _ = self.env.reset(seed=int(self.seeds.random() * 2**31))
-        total, steps, done = 0.0, 0, False
-        while not done:
-            best = np.flatnonzero(self.q[s] == self.q[s].max())
-            a = int(self.seeds.choice(best))
-            s2, reward, ended, truncated, _ = self.env.step(a)
-            self.visits[s, a] += 1.0
-            target = reward + (0.0 if ended else self.q[s2].max())
-            size = self.step_size(self.visits[s, a], self.task.horizon)
-            self.q[s, a] += (target - self.q[s, a]) * size
-            s, total, steps, done = s2, total + reward, steps + 1, ended or truncated
-        return total, steps
+        drawn = min(np.searchsorted(self.starts, self.rng.random()), len(self.starts) - 1)
+        s, uniforms = self.mdp.initial_states[drawn], self.rng.random((self.task.horizon, 2))
+        return play_q(
+            *self.data, self.q, self.visits, self.sizes, self.discount, s, uniforms
+        )  # fmt: skip
 
     def policy(self) -> Any:
         return np.tile(self.q.argmax(axis=1), (self.task.horizon, 1))
@@ -300,10 +350,29 @@ LEARNERS: dict[str, Callable[[FiniteMDP, int], Any]] = {
 }
 Q_LEARNING = "Q-learning, nothing declared"
 DEEP = {"DQN, nothing declared": "DQN", "PPO, nothing declared": "PPO"}
-RATES = 1e-4, 1e-3, 1e-2
-DEEP_RUNS, TUNING_SEED, TUNING_RUNS = 5, 1000, 2
-DEEP_WORLDS = "help desk", "inventory", "key and door", "frozen lake", "dry taxi", "Blackjack"
-"""Where DQN and PPO are played; the other environments only take longer."""
+RATES = "1e-4", "1e-3", "1e-2"
+SETTINGS: dict[str, Iterable[str]] = {
+    Q_LEARNING: [", ".join(x) for x in product(STEP_SIZES, DISCOUNTS)],
+    **dict.fromkeys(DEEP, RATES),
+}
+"""What is tuned: step sizes and discounts, and learning rates."""
+ROUNDS, DEEP_RUNS, TUNING_SEED, TUNING_RUNS = (3, 5, 10, 20), 5, 1000, 2
+BUDGET = 180.0
+"""Seconds of one processor that the runs of a learner on an environment may take in all; three runs
+are played in any case."""
+DEEP_WORLDS = "help desk", "inventory", "key and door", "frozen lake"
+"""Where DQN and PPO are played; the other environments take them minutes for each run."""
+LONGER = 10
+"""Q-learning, DQN and PPO get so many times as many episodes."""
+
+
+def length_of(world: str, learner: str) -> int:
+    """Return how many episodes a learner plays at most."""
+    return WORLDS[world].episodes * (LONGER if learner in SETTINGS else 1)
+
+
+Key = tuple[str, str, int, str]
+"""Environment, learner, seed and setting of a run."""
 
 
 class Row(NamedTuple):
@@ -320,13 +389,15 @@ class Row(NamedTuple):
     end: float
     """How far the last policy is below the optimum, as a share of it."""
     seconds: float
+    """Of one processor, compilation and evaluation included."""
 
 
 class Judge:
     """Evaluates the policies of a player now and then, until they are good."""
 
-    def __init__(self, name: str) -> None:
-        self.world, self.began = WORLDS[name], perf_counter()
+    def __init__(self, name: str, learner: str) -> None:
+        self.world, self.began = WORLDS[name], process_time()
+        self.most = length_of(name, learner)
         self.mdp = self.world.make()
         self.best = start_value(self.mdp, solve(self.mdp).v)
         good = self.world.good
@@ -339,7 +410,7 @@ class Judge:
         if episodes % self.world.every == 0:
             self.values.append(start_value(self.mdp, evaluate(self.mdp, player.policy())))
             self.done.append((episodes, steps))
-        return self.is_good() or episodes >= self.world.episodes
+        return self.is_good() or episodes >= self.most
 
     def is_good(self) -> bool:
         return len(self.values) >= 3 and min(self.values[-3:]) >= self.least
@@ -348,16 +419,15 @@ class Judge:
         episodes, steps = self.done[-3] if self.is_good() else (NEVER, NEVER)
         end = (self.best - self.values[-1]) / abs(self.best)
         return Row(
-            name, learner, seed, setting, episodes, steps, end, perf_counter() - self.began
+            name, learner, seed, setting, episodes, steps, end, process_time() - self.began
         )  # fmt: skip
 
 
 def play(name: str, learner: str, seed: int, setting: str = "") -> Row:
     """Play one run."""
-    judge = Judge(name)
+    judge = Judge(name, learner)
     if learner in DEEP:
-        world = judge.world
-        deep = Deep(judge.mdp, seed, DEEP[learner], float(setting), world.episodes)
+        deep = Deep(judge.mdp, seed, DEEP[learner], float(setting), judge.most)
         deep.train(lambda episodes, steps: judge.is_over(deep, episodes, steps))
         return judge.row(name, learner, seed, setting)
     if learner == Q_LEARNING:
@@ -373,56 +443,94 @@ def play(name: str, learner: str, seed: int, setting: str = "") -> Row:
     return judge.row(name, learner, seed, setting)
 
 
-def tune(name: str, learner: str) -> str:
-    """Return the setting that is good after the fewest steps, or ends nearest to the optimum."""
-    settings = STEP_SIZES if learner == Q_LEARNING else map(str, RATES)
+class Table:
+    """All runs played so far, which a file holds, so that an interrupted study goes on."""
 
-    def loss(setting: str) -> tuple[float, float]:
-        seeds = range(TUNING_SEED, TUNING_SEED + TUNING_RUNS)
-        rows = [play(name, learner, seed, setting) for seed in seeds]
-        return max(row.steps for row in rows), sum(row.end for row in rows)
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path, self.rows = folder / "runs.csv", list[Row]()
+        if self.path.exists():
+            with self.path.open(newline="") as file:
+                for x in csv.DictReader(file):
+                    numbers = [float(x[name]) for name in Row._fields[4:]]
+                    key = x["environment"], x["learner"], int(x["seed"]), x["setting"]
+                    self.rows.append(Row(*key, *numbers))
 
-    return min(settings, key=loss)
+    def play(self, keys: Iterable[Key], pool: ProcessPoolExecutor) -> None:
+        """Play the runs that the file does not hold yet."""
+        done = {row[:4] for row in self.rows}
+        waiting = [pool.submit(play, *key) for key in keys if key not in done]
+        for each in as_completed(waiting):
+            self.rows.append(each.result())
+            write_file(self.path, to_csv(Row._fields, self.rows))
+
+    def of(self, world: str, learner: str) -> list[Row]:
+        """Return the runs of a learner on an environment, those for tuning left out."""
+        found = [r for r in self.rows if (r.environment, r.learner) == (world, learner)]
+        return [r for r in found if r.seed < TUNING_SEED]
+
+    def best_setting(self, world: str, learner: str) -> str:
+        """Return the setting that is good after the fewest steps, or ends nearest the optimum."""
+
+        def loss(setting: str) -> tuple[float, float]:
+            rows = [r for r in self.rows if (r.environment, r.learner, r.setting)
+                    == (world, learner, setting) and r.seed >= TUNING_SEED]  # fmt: skip
+            return max(r.steps for r in rows), sum(r.end for r in rows)
+
+        return min(SETTINGS[learner], key=loss)
+
+    def runs_of(self, world: str, learner: str, runs: int) -> int:
+        """Return how many of so many runs are played, as the first ones took."""
+        done = self.of(world, learner)
+        if learner in DEEP:
+            return min(runs, DEEP_RUNS)
+        if runs <= ROUNDS[0] or not done:
+            return runs
+        return int(max(min(runs, BUDGET / np.mean([r.seconds for r in done])), ROUNDS[0]))
 
 
-def play_tuned(name: str, learner: str, runs: int) -> list[Row]:
-    """Tune a learner for an environment and play its runs."""
-    setting = tune(name, learner)
-    return [play(name, learner, seed, setting) for seed in range(runs)]
-
-
-def all_rows(runs: int, jobs: int | None) -> Iterator[Row]:
-    """Play every run, in worker processes."""
+def play_all(table: Table, runs: int, jobs: int | None) -> None:
+    """Play every run that is missing: first of tuned learners those for tuning, then three of
+    each, then more."""
+    found = find_spec("stable_baselines3") is not None
+    cells = [(world, x) for x in (*reversed(LEARNERS), *SETTINGS) for world in WORLDS
+             if x not in DEEP or (found and world in DEEP_WORLDS)]  # fmt: skip
+    seeds = range(TUNING_SEED, TUNING_SEED + TUNING_RUNS)
     with ProcessPoolExecutor(jobs) as pool:
-        tuned = [(world, Q_LEARNING, runs) for world in WORLDS]
-        if find_spec("stable_baselines3"):
-            tuned += [(world, x, min(runs, DEEP_RUNS)) for world in DEEP_WORLDS for x in DEEP]
-        what = [(world, x, seed) for world in WORLDS for x in LEARNERS for seed in range(runs)]
-        later = [pool.submit(play_tuned, *each) for each in tuned]
-        yield from pool.map(play, *zip(*what, strict=True))
-        for each in later:
-            yield from each.result()
+        table.play(
+            [(world, x, seed, setting) for world, x in cells if x in SETTINGS
+             for setting in SETTINGS[x] for seed in seeds],
+            pool,
+        )  # fmt: skip
+        best = {(w, x): table.best_setting(w, x) if x in SETTINGS else "" for w, x in cells}
+        for most in ROUNDS:
+            table.play(
+                [(*cell, seed, best[cell]) for cell in cells
+                 for seed in range(table.runs_of(*cell, min(most, runs)))],
+                pool,
+            )  # fmt: skip
 
 
-def summary(rows: list[Row]) -> str:
-    """Return the table: median episodes, and steps, until the policy is good."""
-    learners = list(dict.fromkeys(row.learner for row in rows))
+def summary(table: Table) -> str:
+    """Return the medians of episodes, and steps, until the policy is good, and the runs."""
+    learners = [x for x in (*LEARNERS, *SETTINGS) if any(table.of(w, x) for w in WORLDS)]
     lines = [["environment", *learners]]
     for world in WORLDS:
         cells = []
         for learner in learners:
-            here = [r for r in rows if (r.environment, r.learner) == (world, learner)]
+            here = table.of(world, learner)
             if not here:
                 cells.append("-")
                 continue
-            episodes, steps = (np.median([getattr(r, n) for r in here]) for n in Row._fields[4:6])
-            never = f"never in {WORLDS[world].episodes:,} ({np.median([r.end for r in here]):.2f})"
-            cells.append(f"{episodes:,.0f} ({steps:,.0f})" if np.isfinite(episodes) else never)
+            episodes, steps, end = np.median([(r.episodes, r.steps, r.end) for r in here], axis=0)
+            never = f"never in {length_of(world, learner):,} ({end:.2f})"
+            text = f"{episodes:,.0f} ({steps:,.0f})" if np.isfinite(episodes) else never
+            cells.append(f"{text}, {len(here)}")
         lines.append([world, *cells])
     return to_markdown(lines)
 
 
-def figure(rows: list[Row]) -> Any:
+def figure(table: Table) -> Any:
     """Return the figure: episodes until the policy is good, a line of marks per environment."""
     from matplotlib.figure import Figure
 
@@ -432,8 +540,8 @@ def figure(rows: list[Row]) -> Any:
     colours = ("#0b6e8c", "#3a9ab8", "#8ac6d6", "#999999")
     for i, world in enumerate(reversed(WORLDS)):
         for learner, colour in zip(shown, colours, strict=True):
-            here = [r.episodes for r in rows if (r.environment, r.learner) == (world, learner)]
-            middle, most = np.median(here), WORLDS[world].episodes
+            here = [r.episodes for r in table.of(world, learner)]
+            middle, most = np.median(here), length_of(world, learner)
             is_open = not np.isfinite(middle)
             axes.scatter(
                 most if is_open else middle, i, s=60, color="none" if is_open else colour,
@@ -449,12 +557,10 @@ def figure(rows: list[Row]) -> Any:
 
 
 def study(folder: Path, runs: int, jobs: int | None) -> str:
-    """Play all runs, write table.csv, table.md and the figure, and return the table."""
-    rows = []
-    for row in all_rows(runs, jobs):
-        rows.append(row)
-        write_file(folder / "table.csv", to_csv(Row._fields, rows))
-    table = summary(rows)
-    write_file(folder / "table.md", table)
-    save_figure(figure(rows), folder / "declared")
-    return f"{table}\nMedians over {runs} runs: episodes (steps) until the policy is good."
+    """Play the runs that the folder does not hold, write table and figure, return the table."""
+    table = Table(folder)
+    play_all(table, runs, jobs)
+    text = summary(table)
+    write_file(folder / "table.md", text)
+    save_figure(figure(table), folder / "declared")
+    return f"{text}\nMedian episodes (steps) until the policy is good, and the number of runs."
