@@ -16,8 +16,10 @@ Blackjack, where the optimum is -.046, once it is worth at least -.06.
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from itertools import product
@@ -137,10 +139,19 @@ class World(NamedTuple):
     """After how many episodes the policy is evaluated."""
     good: float | None = None
     """The value of a good policy; None for the optimum less 5%."""
+    seconds: float = 1.0
+    """What is expected of a run before one was played; dear ones come later."""
 
 
 def gym(name: str, **options: Any) -> Callable[[], FiniteMDP]:
     return lambda: up.envs.from_gymnasium(name, horizon=200, **options)
+
+
+def cliff_cells() -> FiniteMDP:
+    """Return the slippery cliff with states (row, column)."""
+    mdp = gym("CliffWalking-v1", is_slippery=True)()
+    task = replace(mdp.true_task, states=[divmod(s, 12) for s in range(mdp.n_states)])
+    return replace(mdp, true_task=task)
 
 
 WORLDS = {
@@ -149,11 +160,13 @@ WORLDS = {
     "river of 20": World(lambda: up.envs.riverswim(20), 100, 1),
     "key and door": World(key_and_door, 200, 2),
     "frozen lake": World(lambda: up.envs.from_gymnasium("FrozenLake-v1"), 400, 4),
-    "slippery cliff": World(gym("CliffWalking-v1", is_slippery=True), 400, 10),
-    "dry taxi": World(gym("Taxi-v4"), 400, 10),
-    "rainy taxi": World(gym("Taxi-v4", is_rainy=True), 400, 10),
-    "Blackjack": World(blackjack, 20_000, 500, -0.06),
+    "slippery cliff": World(gym("CliffWalking-v1", is_slippery=True), 1000, 10),
+    "cliff, rows and columns": World(cliff_cells, 1000, 10),
+    "dry taxi": World(gym("Taxi-v4"), 400, 10, seconds=6.0),
+    "rainy taxi": World(gym("Taxi-v4", is_rainy=True), 400, 10, seconds=8.0),
+    "Blackjack": World(blackjack, 20_000, 500, -0.06, seconds=10.0),
 }
+"""Gymnasium's grids number their cells; what the numbers stand for can be declared, too."""
 
 
 STEP_SIZES: dict[str, Callable[[Any, int], Any]] = {
@@ -357,7 +370,7 @@ SETTINGS: dict[str, Iterable[str]] = {
     **dict.fromkeys(DEEP, RATES),
 }
 """What is tuned: step sizes and discounts, and learning rates."""
-ROUNDS, DEEP_RUNS, TUNING_SEED = (3, 5, 10, 20), 5, 1000
+LEAST_RUNS, DEEP_RUNS, TUNING_SEED = 3, 5, 1000
 BUDGET = 180.0
 """Seconds of one processor that the runs of a learner on an environment may take in all; three runs
 are played in any case."""
@@ -458,10 +471,8 @@ class Table:
                     self.rows.append(Row(*key, *numbers))
 
     def play(self, keys: Iterable[Key], pool: ProcessPoolExecutor) -> None:
-        """Play the runs that the file does not hold yet."""
-        done = {row[:4] for row in self.rows}
-        waiting = [pool.submit(play, *key) for key in keys if key not in done]
-        for each in as_completed(waiting):
+        """Play some runs, one in each worker process."""
+        for each in as_completed([pool.submit(play, *key) for key in keys]):
             self.rows.append(each.result())
             write_file(self.path, to_csv(Row._fields, self.rows))
 
@@ -480,36 +491,32 @@ class Table:
 
         return min(SETTINGS[learner], key=loss)
 
-    def runs_of(self, world: str, learner: str, runs: int) -> int:
-        """Return how many of so many runs are played, as the first ones took."""
-        done = self.of(world, learner)
-        if learner in DEEP:
-            return min(runs, DEEP_RUNS)
-        if runs <= ROUNDS[0] or not done:
-            return runs
-        return int(max(min(runs, BUDGET / np.mean([r.seconds for r in done])), ROUNDS[0]))
+    def next_run(self, world: str, learner: str, runs: int) -> tuple[float, Key] | None:
+        """Return the next run of a cell, and the seconds that the cell will then have taken; None
+        if it has all its runs. Runs for tuning come first."""
+        seeds = range(TUNING_SEED, TUNING_SEED + 1 + (learner not in DEEP))
+        played, setting = {row[:4] for row in self.rows}, ""
+        for key in product([world], [learner], seeds, SETTINGS.get(learner, ())):
+            if key not in played:
+                return WORLDS[world].seconds, key
+        if learner in SETTINGS:
+            setting = self.best_setting(world, learner)
+        done = [r.seconds for r in self.of(world, learner)]
+        expected = sum(done) / len(done) if done else WORLDS[world].seconds
+        n, after = len(done), sum(done) + expected
+        most = min(runs, DEEP_RUNS) if learner in DEEP else runs
+        is_over = n >= most or (n >= LEAST_RUNS and after > BUDGET)
+        return None if is_over else (after, (world, learner, n, setting))
 
 
-def play_all(table: Table, runs: int, jobs: int | None) -> None:
-    """Play every run that is missing: first of tuned learners those for tuning, then three of
-    each, then more."""
+def play_all(table: Table, runs: int, jobs: int) -> None:
+    """Play every run that is missing, next always of the cell that has taken the least time."""
     found = find_spec("stable_baselines3") is not None
-    cells = [(world, x) for x in (*reversed(LEARNERS), *SETTINGS) for world in WORLDS
+    cells = [(world, x) for world in WORLDS for x in (*LEARNERS, *SETTINGS)
              if x not in DEEP or (found and world in DEEP_WORLDS)]  # fmt: skip
     with ProcessPoolExecutor(jobs) as pool:
-        table.play(
-            [(world, x, seed, setting) for world, x in cells if x in SETTINGS
-             for setting in SETTINGS[x]
-             for seed in range(TUNING_SEED, TUNING_SEED + 1 + (x not in DEEP))],
-            pool,
-        )  # fmt: skip
-        best = {(w, x): table.best_setting(w, x) if x in SETTINGS else "" for w, x in cells}
-        for most in ROUNDS:
-            table.play(
-                [(*cell, seed, best[cell]) for cell in cells
-                 for seed in range(table.runs_of(*cell, min(most, runs)))],
-                pool,
-            )  # fmt: skip
+        while waiting := [x for cell in cells if (x := table.next_run(*cell, runs))]:
+            table.play([key for _, key in sorted(waiting)[:jobs]], pool)
 
 
 def summary(table: Table) -> str:
@@ -560,7 +567,7 @@ def figure(table: Table) -> Any:
 def study(folder: Path, runs: int, jobs: int | None) -> str:
     """Play the runs that the folder does not hold, write table and figure, return the table."""
     table = Table(folder)
-    play_all(table, runs, jobs)
+    play_all(table, runs, jobs or os.cpu_count() or 1)
     text = summary(table)
     write_file(folder / "table.md", text)
     save_figure(figure(table), folder / "declared")
