@@ -36,8 +36,9 @@ from upriver.envs.named import build_mdp
 from upriver.mdp import FiniteMDP
 from upriver.mdp.writing import write_file
 from upriver.planning import evaluate, solve, start_value
-from upriver.play.blackbox import AgentPlayer, DiscoveringPlayer
+from upriver.play.discovery import Declared
 from upriver.play.greedy import greedy_plan
+from upriver.play.players import AgentPlayer, DiscoveringPlayer
 from upriver.results.plots import save_figure
 from upriver.results.tables import to_csv, to_markdown
 
@@ -306,11 +307,9 @@ class Found:
     """`up.learn` without an agent, as a player; `declared` are its arguments."""
 
     def __init__(self, mdp: FiniteMDP, seed: int, **declared: Any) -> None:
-        names = "horizon", "discount", "actions", "successors", "reward", "features", "states"
-        given = dict.fromkeys((*names, "reward_range")) | declared
         self.task, env = mdp.true_task, up.envs.to_gymnasium(mdp)
         state_of = self.task.state_names.__getitem__
-        self.player = DiscoveringPlayer(env, state_of, None, seed, given)
+        self.player = DiscoveringPlayer(env, state_of, None, seed, Declared(**declared))
         self.play_one = self.player.play_one
 
     def policy(self) -> Any:

@@ -5,7 +5,6 @@ import pytest
 
 import upriver as up
 from upriver.planning import start_value
-from upriver.play.blackbox import EnvironmentFailure
 from upriver.play.discovery import Declared, Discovery
 from upriver.play.greedy import greedy_plan
 
@@ -18,7 +17,7 @@ def names(found, s, a):
 
 def line(*steps, **declared):
     """A discovery on a line of numbers that has seen steps (s, a, s2, reward, ended)."""
-    found = Discovery(["left", "right"], 10, None, Declared(**declared))
+    found = Discovery(Declared(10, actions=["left", "right"], **declared))
     found.node(steps[0][0])
     found.rebuild()
     for s, a, s2, reward, ended in steps:
@@ -67,12 +66,12 @@ def test_surprises_are_counted_as_long_as_they_are_single():
     found = line((0, 1, 1, 0.0, False), (1, 1, 2, 0.0, False))
     task = found.task
     new = {s: task.rows_of(s, "right").stop - 1 for s in (0, 1)}
-    assert found.counts()[0, [new[0], new[1]]].tolist() == [1.0, 1.0]
+    assert found.sums()[3, [new[0], new[1]]].tolist() == [1.0, 1.0]
     found.see(0, 1, 1, 0.0)  # seen again: it is no surprise any more
-    assert found.counts()[0, [new[0], new[1]]].tolist() == [0.0, 1.0]
+    assert found.sums()[3, [new[0], new[1]]].tolist() == [0.0, 1.0]
     found.rebuild()
-    assert found.counts()[0, [new[0], new[1]]].tolist() == [0.0, 1.0]
-    assert found.sums[0].sum() == 3.0  # and what was counted is carried over
+    assert found.sums()[3, [new[0], new[1]]].tolist() == [0.0, 1.0]
+    assert found.sums()[0].sum() == 3.0  # and what was counted is carried over
 
 
 def test_sums_on_the_unit_scale():
@@ -95,7 +94,7 @@ def test_a_state_where_episodes_only_sometimes_end():
     assert list(found.task.state_names) == [0, 1, "end", "new"]
     row = found.task.rows_of(0, "right")
     ends = row.start + list(found.task.successors[row]).index(2)
-    assert found.sums[0, ends] == 1.0 and found.sums[1, ends] == 1.0
+    assert found.sums()[:2, ends].tolist() == [1.0, 1.0]
 
 
 def test_declared_successors_leave_nothing_new():
@@ -230,9 +229,9 @@ BAD = {
 def test_bad_environments_keep_what_was_learned(kind):
     result, message = BAD[kind]
     env = Line(lambda t: result if t > 100 else None)
-    with pytest.raises(EnvironmentFailure, match=message) as caught:
+    with pytest.raises((ValueError, TypeError), match=message) as caught:
         up.learn(env, n_episodes=60, horizon=12, actions=["back", "on"])
-    assert len(caught.value.run.returns) >= 8
+    assert len(caught.value.run.returns) >= 8 and "attribute `run`" in caught.value.__notes__[0]
     assert caught.value.run.policy.act("a") in ("back", "on")
 
 
@@ -282,5 +281,5 @@ def test_too_many_states(monkeypatch):
         def step(self, action):
             return self.rng.random(), 0.0, False, False, {}
 
-    with pytest.raises(EnvironmentFailure, match="more than 50 states were seen; let `state_of`"):
+    with pytest.raises(ValueError, match="more than 50 states were seen; let `state_of`"):
         up.learn(Wide(), n_episodes=50, horizon=12, actions=["back", "on"])

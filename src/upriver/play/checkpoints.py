@@ -80,25 +80,34 @@ def begin(
     generator.
     """
     if resume is None:
-        environment, randomness = spawn_generators(0 if seed is None else seed)
-        first = Checkpoint(None, 0, int(seed or 0), {})
-        return Start(agent.init(), first, environment, randomness)
+        seed, *generators = restore_generators(None, seed, draws)
+        return Start(agent.init(), Checkpoint(None, 0, seed, {}), *generators)
     check_instance("resume", resume, Checkpoint)
-    if seed is not None and check_seed(seed) != resume.seed:
-        raise ValueError(f"seed is {seed}; the run to resume has seed {resume.seed}")
     check_fingerprint(resume, agent, mdp)
     check_state(agent, resume.state, finite=True)
-    for name in ("episodes", "steps_played"):
-        positive_integer(f"resume.{name}", getattr(resume, name), least=0)
     last = -1 if mdp is None else mdp.n_states - 1
+    positive_integer("resume.steps_played", resume.steps_played, least=0)
     positive_integer("resume.stream_state", resume.stream_state, least=-1, most=max(last, 0))
+    return Start(resume.state, resume, *restore_generators(resume, seed, draws)[1:])
+
+
+def restore_generators(
+    resume: Checkpoint | None, seed: int | None, draws: int
+) -> tuple[int, np.random.Generator, np.random.Generator]:
+    """Return the seed of a run, and the generators of the environment and of the agent where it
+    goes on; an episode takes `draws` uniforms from that of the environment."""
+    if resume is None:
+        return int(seed or 0), *spawn_generators(0 if seed is None else seed)
+    if seed is not None and check_seed(seed) != resume.seed:
+        raise ValueError(f"seed is {seed}; the run to resume has seed {resume.seed}")
+    episodes = positive_integer("resume.episodes", resume.episodes, least=0)
     environment, randomness = spawn_generators(resume.seed)
-    environment.bit_generator.advance(int(resume.episodes) * draws)  # type: ignore[attr-defined]
+    environment.bit_generator.advance(episodes * draws)  # type: ignore[attr-defined]
     try:
         randomness.bit_generator.state = resume.generator
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise ValueError("resume.generator is not the state of a PCG64 generator") from error
-    return Start(resume.state, resume, environment, randomness)
+    return resume.seed, environment, randomness
 
 
 def fingerprint_agent(agent: Any) -> str:

@@ -54,6 +54,9 @@ REFIT = 0.005
 class Declared(NamedTuple):
     """What the user has declared of an environment; None is to be found."""
 
+    horizon: int | None = None
+    discount: float | None = None
+    actions: Sequence[Any] | None = None
     successors: Callable[[Any, Any], Any] | None = None
     reward: Callable[..., Any] | None = None
     features: Callable[[Task], Any] | None = None
@@ -62,23 +65,32 @@ class Declared(NamedTuple):
 
 
 class Discovery:
-    """All that was found of an environment, and the agent that learns from it."""
+    """All that was found of an environment, and the agent that learns from it.
 
-    def __init__(
-        self, actions: Sequence[Any], horizon: int, discount: float | None,
-        declared: Declared,
-    ) -> None:  # fmt: skip
-        self.actions, self.discount, self.length = list(actions), discount, horizon
-        self.declared = declared
+    A node is an observation, with or without the end of an episode, and has a number.
+    """
+
+    task: Task
+    agent: UCRLMNLSE
+    state: State
+    place: Array
+    """(nodes,) the state of each node in the task."""
+    bounds: tuple[float, float]
+    """The bounds of rewards with which the task was made."""
+
+    def __init__(self, declared: Declared) -> None:
+        """`declared` has the actions and the horizon."""
+        self.declared, self.actions = declared, list(declared.actions or ())
         self.nodes: list[tuple[Any, bool]] = []
-        """The name of each state and whether episodes end there, in the order of discovery."""
+        """The name of each node and whether episodes end there, in the order of discovery."""
         self.numbers: dict[tuple[Any, bool], int] = {}
-        self.memory: dict[tuple[int, int, int], list[float]] = {}
-        """(s, a, s') by number of node: visits, sum and sum of squares of the rewards in the user's
-        units, and whether the first visit was a surprise."""
+        self.seen: dict[tuple[int, int, int], list[float]] = {}
+        """Of each triple of nodes (s, a, s'): visits, sum and sum of squares of its rewards in the
+        user's units, whether it was a surprise at first, its row in the task and that of NEW in its
+        pair, -1 where there is none."""
         self.unseen: set[int] = set()
-        """States that were declared and not seen yet."""
-        self.tries: dict[tuple[int, int], int] = {}
+        """Nodes that were declared and not seen yet."""
+        self.tries: Counter[tuple[int, int]] = Counter()
         """The visits of each pair."""
         self.latest = [1] * len(self.actions)
         """The largest number of visits after which an action was a surprise in some state."""
@@ -88,10 +100,12 @@ class Discovery:
         """The rewards seen."""
         self.episodes, self.next_rebuild = 0, 0
         self.rate, self.arrival = 0.0, 1.0
+        """What a step in NEW pays, and arriving there, on the unit scale."""
         self.steps = [0, 0]
         """How many steps there were at the last fit, and since."""
         self.present_plan: Any = None
-        self.place, self.rows = [], {}
+        self.is_fitted = False
+        """Whether the last fit was completed."""
         for name in declared.states or ():
             self.node(name, seen=False)
 
@@ -99,11 +113,10 @@ class Discovery:
         """Return a copy that can go on by itself."""
         other = copy(self)
         for name, value in vars(self).items():
-            if isinstance(value, list | dict | set | np.ndarray):
+            if isinstance(value, list | dict | set):
                 setattr(other, name, copy(value))
-        other.memory = {key: list(seen) for key, seen in self.memory.items()}
-        model = mnl.Model(*map(copy, self.state.model))
-        other.state = self.state._replace(model=model)
+        other.seen = {key: list(found) for key, found in self.seen.items()}
+        other.state = self.state._replace(model=mnl.Model(*map(copy, self.state.model)))
         return other
 
     # -- what was seen ----------------------------------------------------------------------------
@@ -136,27 +149,29 @@ class Discovery:
     def see(self, s: int, a: int, s2: int, reward: float) -> None:
         """Remember a step."""
         self.steps[1] += 1
-        self.tries[s, a] = self.tries.get((s, a), 0) + 1
-        seen = self.memory.get((s, a, s2))
-        row, new = self.row(s, a, s2), self.row(s, a, -1)
-        if seen is None:
-            seen = self.memory[s, a, s2] = [0.0, 0.0, 0.0, float(row is None)]
-            if row is None:
+        self.tries[s, a] += 1
+        found = self.seen.get((s, a, s2))
+        if found is None:
+            [row], [new_row] = self.locate(np.array([[s, a, s2]]))
+            found = self.seen[s, a, s2] = [0.0, 0.0, 0.0, float(row < 0), row, new_row]
+            if row < 0:
                 self.latest[a] = max(self.latest[a], self.tries[s, a])
         for i, x in enumerate((1.0, reward, reward * reward)):
-            seen[i] += x
-            if row is not None:
-                self.sums[i, row] += x
+            found[i] += x
         self.least, self.most = min(self.least, reward), max(self.most, reward)
-        if new is not None and seen[3] and seen[0] <= 2.0:
-            self.surprises[new] += 1.0 if seen[0] == 1.0 else -1.0
 
-    def row(self, s: int, a: int, s2: int) -> int | None:
-        """Return the row of a triple in the task, None where it is not there; -1 stands for NEW."""
-        if max(s, s2) >= len(self.place):
-            return None
-        s, s2 = self.place[s], self.task.n_states - 1 if s2 < 0 else self.place[s2]
-        return self.rows.get((s * len(self.actions) + a) * self.task.n_states + s2)
+    def locate(self, triples: Array) -> tuple[Array, Array]:
+        """Return the rows in the task of triples of nodes (m, 3), and those of NEW in their pairs;
+        -1 where there is none."""
+        task, place, (s, a, s2) = self.task, self.place, triples.T
+        is_known, is_listed = s < len(place), np.maximum(s, s2) < len(place)
+        pair = place[np.where(is_known, s, 0)] * len(self.actions) + a
+        last = task.indptr[pair + 1] - 1
+        has_new = is_known & (task.sizes[pair] > 0) & (task.successors[last] == task.n_states - 1)
+        keys = pair * task.n_states + place[np.where(is_listed, s2, 0)]
+        rows = np.minimum(np.searchsorted(task.triple_keys, keys), task.n_triples - 1)
+        is_listed &= task.triple_keys[rows] == keys
+        return np.where(is_listed, rows, -1), np.where(has_new, last, -1)
 
     # -- the task ---------------------------------------------------------------------------------
 
@@ -168,18 +183,19 @@ class Discovery:
         low, high = min(self.least, 0.0), max(self.most, 0.0)
         return low, high if high == 0.0 and low < 0.0 else max(high, 1.0)
 
-    def is_out_of_date(self) -> bool:
-        """Return whether the task is to be made again."""
-        return self.episodes >= self.next_rebuild or self.reward_range() != self.bounds
-
     def rebuild(self, spread: float = 0.0) -> None:
         """Make the task, its features and the agent of all that was found."""
-        n_actions, declared = len(self.actions), self.declared
+        n_actions, declared, discount = len(self.actions), self.declared, self.declared.discount
         triples = self.list_declared() if declared.successors else self.list_possible()
-        names, place = self.name_states()
-        closed = [i for i, (_, ended) in enumerate(self.nodes) if ended]
+        # an end whose name is also that of a state where episodes go on is the one state END
+        is_end = np.array([ended for _, ended in self.nodes])
+        merged = is_end & [(name, False) in self.numbers for name, _ in self.nodes]
+        names = [name for (name, _), m in zip(self.nodes, merged, strict=True) if not m]
+        place = np.where(merged, len(names), np.cumsum(~merged) - 1)
+        for name in [END, NEW] if merged.any() else [NEW]:
+            names.append(free_name(name, names))
         size = len(names)
-        final = np.unique([*(place[i] for i in closed), size - 1])
+        final = np.unique([*place[is_end], size - 1])
         s, a, s2 = np.array(list(triples), np.int64).reshape(-1, 3).T
         pair, following = place[s] * n_actions + a, np.append(place, size - 1)[s2]
         stay = np.repeat(final, n_actions)
@@ -187,7 +203,7 @@ class Discovery:
         keys = np.unique(pair * size + np.append(following, stay))
         pair, following = np.divmod(keys, size)
         support = support_of_triples(pair, following, size * n_actions)
-        self.bounds, self.place = self.reward_range(), place.tolist()
+        self.bounds, self.place = self.reward_range(), place
         known = np.full(len(keys), np.nan)
         known[np.isin(pair // n_actions, final)] = 0.0
         if declared.reward is not None:
@@ -195,39 +211,25 @@ class Discovery:
         low, high = self.bounds
         bounds = min(low, np.nanmin(known)), max(high, np.nanmax(known))
         known[(following == size - 1) & (pair // n_actions != size - 1)] = bounds[1]
-        steps = self.length if self.discount is None else 1
+        steps: Any = declared.horizon if discount is None else 1
         self.task = Task(
             size, n_actions, steps, *support, states=names, actions=self.actions,
-            support="discovered", reward_range=bounds, partial_reward=known, discount=self.discount,
+            support="discovered", reward_range=bounds, partial_reward=known, discount=discount,
         )  # fmt: skip
         features = automatic if declared.features is None else declared.features
         self.agent = UCRLMNLSE(self.task, features(self.task))
-        self.align()
+        located = self.locate(np.array(list(self.seen), np.int64).reshape(-1, 3))
+        for found, *rows in zip(self.seen.values(), *located, strict=True):
+            found[4:] = rows
         model = self.agent.start()
         if spread and self.agent.learns_spread:
             model = model._replace(spread=spread)
         self.state = State(self.episodes + 1, model, self.reward_sums())
-        self.next_rebuild = max(self.episodes + 1, int(GROWTH * self.episodes))
-
-    def name_states(self) -> tuple[list[Any], Array]:
-        """Return the names of the task's states, NEW last, and (nodes,) the state of each node."""
-        names: list[Any] = []
-        place = np.empty(len(self.nodes), np.int64)
-        for i, (name, ended) in enumerate(self.nodes):
-            if ended and (name, False) in self.numbers:
-                place[i] = -1
-            else:
-                place[i] = len(names)
-                names.append(name)
-        if (place < 0).any():
-            place[place < 0] = len(names)
-            names.append(free_name(END, names))
-        return [*names, free_name(NEW, names)], place
 
     def list_declared(self) -> set[tuple[int, int, int]]:
         """Return the triples that the declared successors allow from the states known so far."""
         successors: Any = self.declared.successors
-        found, done = set(self.memory), 0
+        found, done = set(self.seen), 0
         while done < len(self.nodes):
             name, ended = self.nodes[done]
             for a in [] if ended else self.actions_of(done):
@@ -251,7 +253,7 @@ class Discovery:
         # the one end of observations with which episodes may also go on
         end = next((i for v, i in ending.items() if v in going), None)
         changes: list[Counter[Any]] = [Counter() for _ in self.actions]
-        for s, a, s2 in self.memory:
+        for s, a, s2 in self.seen:
             v, w = vectors[s], vectors[s2]
             if v is not None:
                 change = s2
@@ -259,7 +261,7 @@ class Discovery:
                     change = tuple(y - x for x, y in zip(v, w, strict=True))
                 changes[a][change, ends[s2]] += 1
         common = [[c for c, _ in counter.most_common(MAX_CHANGES)] for counter in changes]
-        found = set(self.memory)
+        found = set(self.seen)
         for s, v in enumerate(vectors):
             for a in [] if ends[s] else self.actions_of(s):
                 found.add((s, a, -1))
@@ -298,53 +300,49 @@ class Discovery:
             triple = names[s], self.actions[a], *s2
             known[i] = call_for_number("reward", declared, *triple, unknown=True)
 
-    def align(self) -> None:
-        """Lay what was seen out in the rows of the task."""
-        n = self.task.n_triples
-        self.rows = {key: row for row, key in enumerate(self.task.triple_keys.tolist())}
-        self.sums, self.surprises = np.zeros((3, n)), np.zeros(n)
-        for (s, a, s2), seen in self.memory.items():
-            row: Any = self.row(s, a, s2)
-            self.sums[:, row] += seen[:3]  # several nodes may be the one end
-            new = self.row(s, a, -1)
-            if new is not None and seen[3] and seen[0] == 1.0:
-                self.surprises[new] += 1.0
-
     # -- the agent --------------------------------------------------------------------------------
 
     def learn(self) -> None:
-        """Fit the model to all that was seen; make the task again where it is out of date."""
-        self.episodes += 1
-        k, steps = self.episodes, sum(self.steps)
-        is_out_of_date = self.is_out_of_date()
-        if not is_out_of_date and self.steps[1] < REFIT * steps:
-            return
-        self.steps, self.present_plan = [steps, 0], None
-        if is_out_of_date:
+        """End an episode: fit the model to all that was seen, where that is due."""
+        k = self.episodes + 1
+        is_out_of_date = k >= self.next_rebuild or self.reward_range() != self.bounds
+        if is_out_of_date or self.steps[1] >= REFIT * sum(self.steps):
+            self.fit(k, is_out_of_date)
+        self.episodes = k
+
+    def fit(self, k: int, make_task: bool) -> None:
+        """Fit the model after episode k, to a new task or the present one."""
+        self.is_fitted = False
+        if make_task:
             self.rebuild(self.state.model.spread)
-        agent = self.agent
-        weights = agent.choose_weights(self.state.model.spread)
-        model = mnl.refit(agent.model_features, self.state.model, self.counts(), weights)
+            self.next_rebuild = max(k + 1, int(GROWTH * k))
+        self.steps, self.present_plan = [sum(self.steps), 0], None
+        task, agent, sums = self.task, self.agent, self.sums()
+        weights, counts = agent.choose_weights(self.state.model.spread), (sums[0] + sums[3])[None]
+        model = mnl.refit(agent.model_features, self.state.model, counts, weights)
         model = agent.adapt_spread(model, k, k + 1)
-        self.drop_exhausted(model.prob[0])
-        self.state = State(k + 1, model, self.reward_sums())
-        if is_out_of_date:
-            self.value_new()
-
-    def drop_exhausted(self, prob: Array) -> None:
-        """Take the probability of NEW from pairs that were visited often enough; in place."""
-        task = self.task
         most = PATIENCE * (1 + np.tile(self.latest, task.n_states))
-        exhausted = np.repeat(task.by_pair(self.sums[0]) > most, task.sizes)
-        prob[exhausted & (task.successors == task.n_states - 1)] = 0.0
+        is_exhausted = np.repeat(task.by_pair(sums[0]) > most, task.sizes)
+        prob = model.prob[0]
+        prob[is_exhausted & (task.successors == task.n_states - 1)] = 0.0
         prob /= np.repeat(task.by_pair(prob), task.sizes)
+        self.state = State(k + 1, model, self.reward_sums())
+        if make_task:
+            self.value_new()
+        self.is_fitted = True
 
-    def counts(self) -> Array:
-        return (self.sums[0] + self.surprises)[None]
+    def sums(self) -> Array:
+        """Return (4, n) visits, sums and sums of squares of the rewards of each row of the task;
+        and for NEW the surprises that were seen only once."""
+        seen = np.array(list(self.seen.values())).reshape(-1, 6).T
+        rows, new_rows = seen[4:].astype(np.int64) + 1  # 0 is outside the task
+        n, single = self.task.n_triples + 1, seen[3] * (seen[0] == 1.0)
+        sums = [np.bincount(rows, x, n)[1:] for x in seen[:3]]
+        return np.array([*sums, np.bincount(new_rows, single, n)[1:]])
 
     def reward_sums(self) -> rewards.RewardSums:
         """Return the sums of rewards on the unit scale."""
-        visits, total, squares = self.sums
+        visits, total, squares, _ = self.sums()
         low, unit = self.task.units.low, self.task.units.unit
         scaled = (total - low * visits) / unit
         squares = (squares - 2.0 * low * total + low**2 * visits) / unit**2
@@ -361,7 +359,7 @@ class Discovery:
         extra = rewards.triple_upper_bound(task, self.reward_sums(), agent.own_errors)
         is_new = task.successors == task.n_states - 1
         # Nobody knows where an action leads that was never tried.
-        untried = (task.by_pair(self.sums[0]) == 0.0) & (task.by_pair(is_new.astype(float)) > 0.0)
+        untried = (task.by_pair(self.sums()[0]) == 0.0) & (task.by_pair(is_new.astype(float)) > 0.0)
         extra[0, np.repeat(untried, task.sizes)] = 1.0
         extra[0, is_new] = self.arrival
         # Otherwise it would be worth less than a good state is at each step, and never be tried.
