@@ -218,21 +218,127 @@ def test_a_stream_with_a_discount():
     assert run.greedy_policy.act("a") == "on" and run.returns[-10:].mean() > 10
 
 
-BAD = {
-    "nan": (("a", np.nan, False, False, {}), r"a reward of env\.step is nan"),
-    "unhashable": (({"a"}, 0.0, False, False, {}), "not hashable; let `state_of` return"),
-    "old": (("a", 0.0, False, {}), "env.step returned 4 values"),
+def fail(error):
+    raise error
+
+
+STEPS = {
+    "nan": (lambda: ("a", np.nan, False, False, {}), r"a reward of env\.step is nan"),
+    "huge": (lambda: ("a", 1e200, False, False, {}), "give rewards in a larger unit"),
+    "unhashable": (lambda: ({"a"}, 0.0, False, False, {}), "not hashable; let `state_of` return"),
+    "no state": (lambda: ((1, np.nan), 0.0, False, False, {}), "has nan, which is no state"),
+    "old": (lambda: ("a", 0.0, False, {}), r"env\.step returned 4 values"),
+    "broken": (lambda: fail(RuntimeError("no power")), "no power"),
+    "full": (lambda: fail(MemoryError("full")), "full"),
+}
+GIVEN = {"horizon": 12, "actions": ["back", "on"]}
+
+
+def assert_kept(error):
+    assert len(error.value.run.returns) >= 8 and "attribute `run`" in error.value.__notes__[0]
+    assert error.value.run.policy.act("a") in ("back", "on")
+    assert error.value.run.greedy_policy.act("a") in ("back", "on")
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_bad_steps_keep_what_was_learned(kind):
+    result, message = STEPS[kind]
+    env = Line(lambda t: result() if t > 100 else None)
+    with pytest.raises(Exception, match=message) as error:
+        up.learn(env, n_episodes=60, **GIVEN)
+    assert_kept(error)
+
+
+FUNCTIONS = {
+    "callback": lambda n, k, r: fail(OSError("bad")) if k > 20 else None,
+    "features": lambda n, task: fail(OSError("bad")) if n > 10 else up.features.one_hot(task),
+    "reward": lambda n, s, a: fail(OSError("bad")) if n > 150 else None,
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_environments_keep_what_was_learned(kind):
-    result, message = BAD[kind]
-    env = Line(lambda t: result if t > 100 else None)
-    with pytest.raises((ValueError, TypeError), match=message) as caught:
-        up.learn(env, n_episodes=60, horizon=12, actions=["back", "on"])
-    assert len(caught.value.run.returns) >= 8 and "attribute `run`" in caught.value.__notes__[0]
-    assert caught.value.run.policy.act("a") in ("back", "on")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_bad_functions_of_the_user_keep_what_was_learned(name):
+    """Also where the task is being made again: then the run has the task before."""
+    calls, function = [], FUNCTIONS[name]
+
+    def counted(*given):
+        calls.append(given)
+        return function(len(calls), *given)
+
+    wrapped = {
+        "callback": lambda k, r: counted(k, r), "features": lambda task: counted(task),
+        "reward": lambda s, a: counted(s, a),
+    }  # fmt: skip
+    with pytest.raises(OSError, match="bad") as error:
+        up.learn(Line(), n_episodes=60, **GIVEN, **{name: wrapped[name]})
+    assert_kept(error)
+
+
+def test_an_interrupted_fit_keeps_what_was_learned(monkeypatch):
+    calls, refit = [], Discovery.refit
+
+    def interrupted(self, k):
+        calls.append(k)
+        if len(calls) == 12:
+            self.state.model.prob[:] = np.nan  # as in the middle of a fit
+            raise KeyboardInterrupt
+        refit(self, k)
+
+    monkeypatch.setattr(Discovery, "refit", interrupted)
+    run = up.learn(Line(), n_episodes=60, **GIVEN)
+    assert 5 <= len(run.returns) < 60 and run.greedy_policy.act("a") in ("back", "on")
+    assert np.isfinite(run.plan.v).all()
+
+
+WRONG = {
+    "no actions": ({"actions": []}, r"actions is \[\]; it must be a list of names"),
+    "states": ({"states": 3}, "states is 3; it must be a list of names"),
+    "range": ({"reward_range": 1}, r"reward_range is 1; it must be \(low, high\)"),
+    "successors": ({"successors": lambda s, a: 3}, r"successors\('a', 'back'\) is 3; it must be a"),
+    "successor": (
+        {"successors": lambda s, a: [{1}]},
+        r"of 'a' is \{1\}, which is not hashable",
+    ),
+    "horizon": ({"horizon": 10**9}, "would have 2,000,000,000 entries.* give a shorter `horizon`"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_declarations(kind):
+    given, message = WRONG[kind]
+    with pytest.raises((ValueError, TypeError), match=message):
+        up.learn(Line(), n_episodes=3, **(GIVEN | given))
+
+
+def test_what_a_resumed_run_refuses():
+    run = up.learn(Line(), n_episodes=3, **GIVEN)
+    with pytest.raises(ValueError, match="horizon belongs to the run to resume; leave it out"):
+        up.learn(Line(), n_episodes=3, resume=run, horizon=3)
+    with pytest.raises(ValueError, match="env has 4 actions, the run to resume 2"):
+        up.learn("FrozenLake-v1", n_episodes=3, resume=run)
+
+
+def test_observations_of_any_kind():
+    """Arrays in tuples, and the names that a discovery uses itself."""
+    kinds = {
+        "a": "new", "b": (np.array([1, 2]), [3]), "c": None, "d": 10**400, "e": "end",
+    }  # fmt: skip
+    run = up.learn(Line(), n_episodes=30, state_of=kinds.__getitem__, **GIVEN)
+    assert list(run.task.states)[-1] == "(new)" and ((1, 2), (3,)) in run.task.states
+    assert run.greedy_policy.act("new") == "on"
+
+
+def test_features_of_changes_while_one_state_is_known():
+    class Count(Line):
+        def step(self, action):
+            s, *rest = super().step(action)
+            return "abcde".index(s), *rest
+
+        def reset(self, seed=None):
+            return 0, super().reset(seed)[1]
+
+    run = up.learn(Count(), n_episodes=20, features=up.features.changes, **GIVEN)
+    assert run.returns.sum() > 0
 
 
 def test_an_environment_without_a_seed():

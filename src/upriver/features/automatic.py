@@ -91,7 +91,7 @@ def find_variables(task: Task, variables: Callable[[Any], Any] | None) -> States
     kinds = [parts and tuple(name for name, _ in parts) for parts in given]
     kind: Any
     kind, many = Counter(kinds).most_common(1)[0]
-    if not kind or 2 * many <= task.n_states:
+    if not kind or 2 * many <= task.n_states - (task.support == "discovered"):
         return States([], np.zeros(task.n_states, bool))
     known = np.array([k == kind for k in kinds])
     rows = [[value for _, value in parts or ()] for parts, k in zip(given, known, strict=True) if k]

@@ -16,7 +16,7 @@ and the agent are made again when something new was found, at growing intervals.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -25,9 +25,9 @@ import numpy as np
 from upriver.agents import rewards
 from upriver.agents.base import State
 from upriver.agents.ucrl_mnl_se import UCRLMNLSE
-from upriver.checks import Array
+from upriver.checks import NUMBER, Array, format_value, is_hashable
 from upriver.features import automatic
-from upriver.features.automatic import list_variables
+from upriver.features.automatic import MAX_NUMBER, list_variables
 from upriver.mdp import Task
 from upriver.mdp.declaring import call_for_number, takes_next_state
 from upriver.mdp.validation import support_of_triples
@@ -38,6 +38,8 @@ from upriver.play.greedy import NEW, greedy_plan
 
 END = "end"
 MAX_STATES = 10**6
+MAX_ENTRIES = 10**9
+"""Steps times states: 12 GB of memory."""
 MAX_CHANGES = 20
 """The most frequent changes of an action that are thought possible in other states."""
 GROWTH = 1.1
@@ -62,6 +64,22 @@ class Declared(NamedTuple):
     features: Callable[[Task], Any] | None = None
     states: Sequence[Hashable] | None = None
     reward_range: tuple[float, float] | None = None
+
+
+def as_name(what: str, value: Any) -> Any:
+    """Return the name of a state: what the user gave with tuples in place of arrays and lists."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if type(value) in (list, tuple):
+        return tuple(as_name(what, x) for x in value)
+    if not is_hashable(value):
+        raise TypeError(
+            f"{what} is {format_value(value)}, which is not hashable; let `state_of` return a "
+            "number, a text or a tuple of these"
+        )
+    if isinstance(value, float) and value != value:
+        raise ValueError(f"{what} has nan, which is no state; let `state_of` return another")
+    return value
 
 
 class Discovery:
@@ -104,10 +122,8 @@ class Discovery:
         self.steps = [0, 0]
         """How many steps there were at the last fit, and since."""
         self.present_plan: Any = None
-        self.is_fitted = False
-        """Whether the last fit was completed."""
         for name in declared.states or ():
-            self.node(name, seen=False)
+            self.node(as_name("a name in states", name), seen=False)
 
     def fork(self) -> Discovery:
         """Return a copy that can go on by itself."""
@@ -116,8 +132,12 @@ class Discovery:
             if isinstance(value, list | dict | set):
                 setattr(other, name, copy(value))
         other.seen = {key: list(found) for key, found in self.seen.items()}
-        other.state = self.state._replace(model=mnl.Model(*map(copy, self.state.model)))
+        other.state = self.copy_state()
         return other
+
+    def copy_state(self) -> State:
+        """Return a copy of the agent's state, whose arrays a fit changes in place."""
+        return self.state._replace(model=mnl.Model(*map(copy, self.state.model)))
 
     # -- what was seen ----------------------------------------------------------------------------
 
@@ -173,6 +193,12 @@ class Discovery:
         is_listed &= task.triple_keys[rows] == keys
         return np.where(is_listed, rows, -1), np.where(has_new, last, -1)
 
+    def locate_seen(self) -> None:
+        """Write the rows in the task of all that was seen."""
+        located = self.locate(np.array(list(self.seen), np.int64).reshape(-1, 3))
+        for found, *rows in zip(self.seen.values(), *located, strict=True):
+            found[4:] = rows
+
     # -- the task ---------------------------------------------------------------------------------
 
     def reward_range(self) -> tuple[float, float]:
@@ -195,6 +221,12 @@ class Discovery:
         for name in [END, NEW] if merged.any() else [NEW]:
             names.append(free_name(name, names))
         size = len(names)
+        steps: Any = declared.horizon if discount is None else 1
+        if (entries := steps * size) > MAX_ENTRIES:
+            raise ValueError(
+                f"a plan for {steps:,} steps and {size:,} states would have {entries:,} entries, "
+                f"more than {MAX_ENTRIES:,}; give a shorter `horizon`, or a `discount`"
+            )
         final = np.unique([*place[is_end], size - 1])
         s, a, s2 = np.array(list(triples), np.int64).reshape(-1, 3).T
         pair, following = place[s] * n_actions + a, np.append(place, size - 1)[s2]
@@ -211,16 +243,13 @@ class Discovery:
         low, high = self.bounds
         bounds = min(low, np.nanmin(known)), max(high, np.nanmax(known))
         known[(following == size - 1) & (pair // n_actions != size - 1)] = bounds[1]
-        steps: Any = declared.horizon if discount is None else 1
         self.task = Task(
             size, n_actions, steps, *support, states=names, actions=self.actions,
             support="discovered", reward_range=bounds, partial_reward=known, discount=discount,
         )  # fmt: skip
         features = automatic if declared.features is None else declared.features
         self.agent = UCRLMNLSE(self.task, features(self.task))
-        located = self.locate(np.array(list(self.seen), np.int64).reshape(-1, 3))
-        for found, *rows in zip(self.seen.values(), *located, strict=True):
-            found[4:] = rows
+        self.locate_seen()
         model = self.agent.start()
         if spread and self.agent.learns_spread:
             model = model._replace(spread=spread)
@@ -233,9 +262,13 @@ class Discovery:
         while done < len(self.nodes):
             name, ended = self.nodes[done]
             for a in [] if ended else self.actions_of(done):
-                found |= {
-                    (done, a, self.node(x, seen=False)) for x in successors(name, self.actions[a])
-                }
+                following, what = successors(name, self.actions[a]), f"a successor of {name!r}"
+                if not isinstance(following, Iterable):
+                    raise TypeError(
+                        f"successors({name!r}, {self.actions[a]!r}) is {format_value(following)}; "
+                        "it must be a list of states"
+                    )
+                found |= {(done, a, self.node(as_name(what, x), seen=False)) for x in following}
             done += 1
         return found
 
@@ -281,11 +314,13 @@ class Discovery:
         return found
 
     def vector(self, name: Any) -> tuple[float, ...] | None:
-        """Return the variables of a state as numbers, or None where they are no numbers."""
+        """Return the variables of a state, or None where they are no numbers that have exact
+        differences."""
         parts = list_variables(name)
-        if parts is None or not all(isinstance(x, int | float | np.number) for _, x in parts):
-            return None
-        return tuple(float(x) for _, x in parts)
+        numbers = [x for _, x in parts or [("", None)]]
+        if all(isinstance(x, NUMBER) and abs(x) < MAX_NUMBER for x in numbers):
+            return tuple(map(float, numbers))
+        return None
 
     def actions_of(self, s: int) -> Any:
         return self.masks.get(s, range(len(self.actions)))
@@ -311,15 +346,29 @@ class Discovery:
         self.episodes = k
 
     def fit(self, k: int, make_task: bool) -> None:
-        """Fit the model after episode k, to a new task or the present one."""
-        self.is_fitted = False
-        if make_task:
-            self.rebuild(self.state.model.spread)
-            self.next_rebuild = max(k + 1, int(GROWTH * k))
-        self.steps, self.present_plan = [sum(self.steps), 0], None
-        task, agent, sums = self.task, self.agent, self.sums()
-        weights, counts = agent.choose_weights(self.state.model.spread), (sums[0] + sums[3])[None]
-        model = mnl.refit(agent.model_features, self.state.model, counts, weights)
+        """Fit the model after episode k, to a new task or the present one.
+
+        Where that fails, as in a function of the user, or is interrupted, all is as it was before.
+        """
+        kept = {**vars(self), "state": self.copy_state()}
+        try:
+            if make_task:
+                self.rebuild(self.state.model.spread)
+                self.next_rebuild = max(k + 1, int(GROWTH * k))
+            self.steps, self.present_plan = [sum(self.steps), 0], None
+            self.refit(k)
+            if make_task:
+                self.value_new()
+        except BaseException:
+            vars(self).update(kept)
+            self.locate_seen()
+            raise
+
+    def refit(self, k: int) -> None:
+        """Fit the model to all that was seen in the task."""
+        task, agent, model, sums = self.task, self.agent, self.state.model, self.sums()
+        weights, counts = agent.choose_weights(model.spread), (sums[0] + sums[3])[None]
+        model = mnl.refit(agent.model_features, model, counts, weights)
         model = agent.adapt_spread(model, k, k + 1)
         most = PATIENCE * (1 + np.tile(self.latest, task.n_states))
         is_exhausted = np.repeat(task.by_pair(sums[0]) > most, task.sizes)
@@ -327,9 +376,6 @@ class Discovery:
         prob[is_exhausted & (task.successors == task.n_states - 1)] = 0.0
         prob /= np.repeat(task.by_pair(prob), task.sizes)
         self.state = State(k + 1, model, self.reward_sums())
-        if make_task:
-            self.value_new()
-        self.is_fitted = True
 
     def sums(self) -> Array:
         """Return (4, n) visits, sums and sums of squares of the rewards of each row of the task;

@@ -6,7 +6,7 @@ playing is kept by a `Discovery`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from time import perf_counter
 from typing import Any
 
@@ -18,15 +18,16 @@ from upriver.checks import (
     check_instance,
     finite_number,
     format_value,
-    is_hashable,
     positive_integer,
 )
-from upriver.mdp.names import to_tuples
 from upriver.planning import check_available
 from upriver.play.checkpoints import Checkpoint, begin, restore_generators
 from upriver.play.checks import check_table
-from upriver.play.discovery import Declared, Discovery
+from upriver.play.discovery import Declared, Discovery, as_name
 from upriver.play.units import episode_converter, final_plan
+
+MAX_REWARD = 1e100
+"""Squares of rewards are finite."""
 
 
 class Player:
@@ -126,6 +127,8 @@ class Player:
         if self.known_terminal and isinstance(info, Mapping):
             known = info.get("terminal_value", 0.0)
         paid, known = (finite_number("a reward of env.step", x, -np.inf) for x in (reward, known))
+        if abs(paid) > MAX_REWARD:
+            raise ValueError(f"a reward of env.step is {paid}; give rewards in a larger unit")
         return observation, paid, known, bool(terminated), bool(truncated), info
 
 
@@ -261,17 +264,9 @@ class DiscoveringPlayer(Player):
 
     def read(self, observation: Any, info: Any, ended: bool = False) -> int:
         name = observation if self.state_of is None else self.state_of(observation)
-        if isinstance(name, np.ndarray | np.generic):
-            name = name.tolist()
-        name = to_tuples(name)
-        if not is_hashable(name):
-            raise TypeError(
-                f"an observation is {format_value(name)}, which is not hashable; let `state_of` "
-                "return a number, a text or a tuple of these"
-            )
-        node = self.found.node(name, ended)
+        node = self.found.node(as_name("an observation", name), ended)
         mask = info.get("action_mask") if isinstance(info, Mapping) else None
-        if mask is not None and not ended and len(mask) == len(self.actions) and np.any(mask):
+        if mask is not None and not ended and np.size(mask) == len(self.actions) and np.any(mask):
             self.found.masks[node] = np.flatnonzero(mask).tolist()
         return node
 
@@ -307,8 +302,6 @@ class DiscoveringPlayer(Player):
 
     def result(self, n_episodes: int) -> tuple[Any, ...]:
         found, rng = self.found, np.random.default_rng(self.seed)
-        if not found.is_fitted:  # the last fit was interrupted
-            found.fit(max(found.episodes, 1), make_task=True)
         checkpoint = Checkpoint(
             found.fork(), found.episodes, self.seed, self.randomness.bit_generator.state,
             (found.agent, None),
@@ -320,6 +313,13 @@ def complete(declared: Declared, env: Any, n_actions: int | None) -> Declared:
     """Return what is declared with the actions and the number of steps of an episode, or stretch,
     that the environment says."""
     actions, horizon = declared.actions, declared.horizon
+    for name in ("actions", "states"):
+        given = getattr(declared, name)
+        if given is not None and not (isinstance(given, Sized) and len(given)):
+            raise ValueError(f"{name} is {format_value(given)}; it must be a list of names")
+    bounds = declared.reward_range
+    if bounds is not None and np.shape(bounds) != (2,):
+        raise ValueError(f"reward_range is {format_value(bounds)}; it must be (low, high)")
     if actions is None:
         if n_actions is None:
             raise ValueError("env has no Discrete action space; give the names of its `actions`")
