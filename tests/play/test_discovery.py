@@ -166,7 +166,7 @@ def test_states_without_variables_and_named_actions():
 @pytest.mark.parametrize("cost", [0.0, -1.0])
 def test_what_was_never_tried_is_not_greedy(cost):
     """Of "b" one knows that going costs 1 + cost; anything else might end all costs, or pay."""
-    found = Discovery(["go", "x", "y"], 8, None, Declared())
+    found = Discovery(Declared(8, actions=["go", "x", "y"]))
     found.node("a")
     found.rebuild()
     for s, s2, reward in (("a", "b", cost), ("b", "a", cost + 0.5)):
