@@ -36,7 +36,8 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # the signature has them, and the fields say the rest
+autodoc_typehints = "signature"
+autodoc_type_aliases = {"Array": "Array", "ArrayLike": "ArrayLike"}
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
@@ -70,6 +71,36 @@ def as_written(line: str) -> str:
 
 def escape_docstring(app, what, name, obj, options, lines):
     lines[:] = [as_written(line) for line in lines]
+
+
+SHORTER = (
+    (r"~?(?:[\w]+\.)+(?=[A-Z]\w*)", ""),  # a type without its module
+    (r"ndarray\[tuple\[Any, \.\.\.\], dtype\[Any\]\]", "Array"),
+    (r"_Buffer \| _SupportsArray.*?\| complex \| bytes \| str \| _NestedSequence\[[^\]]*\]", "ArrayLike"),
+    (r"TypeAliasForwardRef\('(\w+)'\)", r"\1"),
+    (r"Literal\['(\w+)'\]|<function (\w+)>", r"\1\2"),
+    (r" = <factory>", " = ..."),
+    (r"(?<=\w): Any(?=[,)=]| = )", ""),  # it says nothing
+)
+
+
+NOT_CONSTRUCTED = {
+    "Run", "LearningRun", "Rollouts", "Plan", "StationaryPlan", "FittedMNL", "TransitionModel",
+    "Population", "RewardModel", "Decision", "FactoredRun", "SimulatedValue", "RolloutPolicy",
+}  # fmt: skip
+"""Classes whose objects functions return; the arguments of their constructors are not public."""
+
+
+def shorten_signature(app, what, name, obj, options, signature, returns):
+    """Write the types of a signature as a reader would: without modules, arrays as Array."""
+    if what == "class" and obj.__name__ in NOT_CONSTRUCTED:
+        return "", None
+    texts = []
+    for text in (signature, returns):
+        for pattern, short in SHORTER if text else ():
+            text = re.sub(pattern, short, text)
+        texts.append(text)
+    return texts[0], None if texts[1] == "Any" else texts[1]
 
 
 ACCENT = re.compile(r"\\(hat|tilde|bar)\s*(\\[A-Za-z]+|[A-Za-z]|\{[^{}]*\})")
@@ -137,6 +168,7 @@ def write_plain_notebooks(app, exception):
 
 
 def setup(app):
+    app.connect("autodoc-process-signature", shorten_signature)
     app.connect("autodoc-process-docstring", escape_docstring, priority=400)  # before napoleon
     app.connect("build-finished", write_plain_notebooks)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
