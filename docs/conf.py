@@ -76,7 +76,10 @@ def escape_docstring(app, what, name, obj, options, lines):
 SHORTER = (
     (r"~?(?:[\w]+\.)+(?=[A-Z]\w*)", ""),  # a type without its module
     (r"ndarray\[tuple\[Any, \.\.\.\], dtype\[Any\]\]", "Array"),
-    (r"_Buffer \| _SupportsArray.*?\| complex \| bytes \| str \| _NestedSequence\[[^\]]*\]", "ArrayLike"),
+    (
+        r"_Buffer \| _SupportsArray.*?\| complex \| bytes \| str \| _NestedSequence\[[^\]]*\]",
+        "ArrayLike",
+    ),
     (r"TypeAliasForwardRef\('(\w+)'\)", r"\1"),
     (r"Literal\['(\w+)'\]|<function (\w+)>", r"\1\2"),
     (r" = <factory>", " = ..."),

@@ -79,6 +79,7 @@ def test_first_hour(tmp_path):
     assert m["found"].core.realizable and m["features"].dimension == 14
     best = m["best"].v[0, 0]
     assert m["careful"].v[0, 0] <= m["worth"] <= best
+    assert m["model"].goodness_of_fit().p_value > 0.05 > 0.01 > m["wrong"].goodness_of_fit().p_value
     assert m["run"].values[-20:].min() > 0.98 * best
     first = m["best"].policy[0]
     assert first[0] == first[10] == 0 and (first[1:10] == 1).all(), "two while somebody waits"
@@ -144,7 +145,8 @@ def test_inventory(tmp_path):
             order = mdp.true_task.action_names[best.policy[h, i]]
             assert np.isclose(q[stock, order], v[stock], rtol=1e-10)
     start = mdp.true_task.state_names.number(0)
-    assert run.values[-1] >= 0.99 * best.v[0, start]
+    assert run.values[-1] >= 0.995 * best.v[0, start]
+    assert m["months"][-1] < 3 and m["months"][9] < m["months"][-1] / 2
     room = np.array([20 - mdp.true_task.state_names[s] for s in range(21)])
     orders = np.array([mdp.true_task.action_names[a] for a in range(21)])
     assert (orders[run.plan.policy] <= room).all(), "nobody orders more than there is room for"

@@ -125,10 +125,20 @@ def plot_policy(table: Array, states: Any, actions: Any) -> Figure:
 
 
 def add_action_legend(ax: Axes, table: Array, actions: Sequence[Any]) -> None:
-    """Name the colours of the actions of a table above the axes."""
+    """Name the colours of the actions of a table above the axes; many numbers get a colour bar."""
     from matplotlib.patches import Patch
 
     colours = pick_colours(actions)
+    values = sorted({x for x in actions if isinstance(x, int | float)})
+    if len(values) == len(actions) > len(ACTIONS) and list(actions) == values:
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import Normalize
+        from matplotlib.ticker import MaxNLocator
+
+        scale = ScalarMappable(Normalize(values[0], values[-1]), "viridis")
+        ticks = MaxNLocator(integer=True)
+        ax.figure.colorbar(scale, ax=ax, label="action", pad=0.02, ticks=ticks)
+        return
     handles = [Patch(color=colours[a], label=as_label(actions[a])) for a in np.unique(table)]
     above: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
     ax.legend(handles=handles, ncols=4, handlelength=1.0, columnspacing=1.2, **above)
@@ -156,7 +166,8 @@ def plot_coefficients(rows: Sequence[Mapping[str, Any]], label: str = "log-odds"
         place: Any = {"transform": ax.get_yaxis_transform(), "clip_on": False}
         ax.plot(np.full(len(at), edge), at, marker, color="#767676", markersize=5, **place)
     ax.set_xlim(least, most)
-    ax.set_yticks(y, [as_label(r["name"]) for r in rows])
+    names = [str(r["name"]) for r in rows]
+    ax.set_yticks(y, [as_label(x if len(x) <= 36 else f"{x[:20]}…{x[-15:]}") for x in names])
     beyond = "" if shown.all() else "; arrows: no data"
     xlabel = f"{label}, with its 95% interval{beyond}"
     ax.set(xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
@@ -251,8 +262,11 @@ def as_label(name: Any) -> str:
 
 
 def label_states(ax: Axes, names: Sequence[Any]) -> None:
-    """Label the x axis with names of states, or with some of them where there are many."""
-    at = np.arange(0, len(names), max(1, -(-len(names) // MAX_LABELS)))
+    """Label the x axis with names of states, or with as many of them as there is room for."""
+    longest = max(len(str(name)) for name in names)
+    room = float(ax.figure.get_figwidth()) / (0.09 if longest <= 3 else 0.05)  # long ones stand
+    most = min(MAX_LABELS, int(room / (min(longest, 3) + 0.5)))
+    at = np.arange(0, len(names), max(1, -(-len(names) // most)))
     ax.set_xticks(at, [as_label(names[int(i)]) for i in at])
 
 

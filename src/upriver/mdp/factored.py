@@ -306,14 +306,14 @@ class FactoredMDP:
     def save(self, path: str | Path) -> None:
         """Write the numbers and names to an .npz file; the functions are not part of it."""
         arrays: dict[str, Array] = {}
-        body = archive.encode({x: getattr(self, x) for x in SAVED}, arrays)
+        body = archive.to_tree({x: getattr(self, x) for x in SAVED}, arrays)
         archive.write_archive(path, "factored mdp", body, arrays)
 
     @staticmethod
     @check_kinds
     def load(path: str | Path, kind: Any, reward: Any, allowed: Any = None) -> FactoredMDP:
         """Read the numbers that `save` wrote, for the functions that the problem had."""
-        numbers = archive.decode(*archive.read_archive(path, "factored mdp"), "upriver")
+        numbers = archive.from_tree(*archive.read_archive(path, "factored mdp"), "upriver")
         return FactoredMDP(kind=kind, reward=reward, allowed=allowed, **numbers)
 
     def card(self) -> Card:
