@@ -13,7 +13,7 @@ import pytest
 
 import upriver as up
 from tests.gate import cases
-from upriver.agents.table import CLASSES
+from upriver.agents.table import NAMES_BY_CLASS
 
 COPIES = {"pickle": lambda x: pickle.loads(pickle.dumps(x)), "deepcopy": copy.deepcopy}
 
@@ -221,7 +221,7 @@ DATA: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     ),
     **{
         f"agent {name}": (lambda name=name: agent_of(name), play)
-        for name in CLASSES if name != "UCMNLK"
+        for name in NAMES_BY_CLASS if name != "UCMNLK"
     },
     **{
         f"agent {name} pooled": (lambda name=name: agent_of(name, "pooled 0.7"), play)

@@ -4,7 +4,7 @@ import numpy as np
 
 import upriver as up
 from upriver.agents.base import Episode, State
-from upriver.agents.lsvi import Visits
+from upriver.agents.lsvi import StepSums
 
 
 def samples(task, episodes):
@@ -33,7 +33,7 @@ def many_visits(mdp, n, rng):
     s, a, s2 = mdp.true_task.triples
     prob[s * mdp.n_actions + a, s2] = mdp.probability[0]
     counts = np.array([rng.multinomial(n, prob).ravel() for _ in range(mdp.horizon)], float)
-    return State(1, Visits(counts, n * np.tile(mdp.reward.ravel(), (mdp.horizon, 1))), None)
+    return State(1, StepSums(counts, n * np.tile(mdp.reward.ravel(), (mdp.horizon, 1))), None)
 
 
 def two_states(horizon=2):

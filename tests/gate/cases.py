@@ -23,7 +23,7 @@ from scipy import sparse
 
 import upriver as up
 from upriver import kernels
-from upriver.agents.table import CLASSES
+from upriver.agents.table import NAMES_BY_CLASS
 from upriver.agents.ucbvi import theory_bernstein, theory_hoeffding
 from upriver.agents.ucrl2 import original_l1
 from upriver.mnl import likelihood, pooled
@@ -762,7 +762,7 @@ def evaluate_radii() -> Outputs:
 
 def all_cases() -> dict[str, Callable[[], Outputs]]:
     made: dict[str, Callable[[], Outputs]] = {}
-    for agent in CLASSES:
+    for agent in NAMES_BY_CLASS:
         kinds = ["everything"] if agent in FIXED else ["everything", "unknown-reward"]
         taken = field_names(agent)
         if "features" in taken and agent not in FIXED:

@@ -219,7 +219,7 @@ def test_evaluation_and_the_return_of_one_episode(rng):
                 + at(mdp.probability, h)[rows] @ (expected[h + 1][task.successors[rows]])
             )
     v, previous = np.zeros((H + 1, S)), np.full((H, S), -1, np.int8)
-    assert kernels.planning.evaluate(environment, policy, previous, v, np.array([0, H, 0, S]))
+    assert kernels.planning.update_values(environment, policy, previous, v, np.array([0, H, 0, S]))
     np.testing.assert_allclose(v, expected, atol=1e-14)
     np.testing.assert_array_equal(previous, policy)
     # only steps up to the last difference are computed again

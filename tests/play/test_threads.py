@@ -11,7 +11,7 @@ import upriver as up
 from tests.building import build_agent
 from tests.gate import cases
 from upriver import kernels
-from upriver.agents.table import AGENTS, CLASSES
+from upriver.agents.table import AGENTS, NAMES_BY_CLASS
 from upriver.features import Features
 from upriver.planning import optimism
 
@@ -120,7 +120,7 @@ def build_case(name, arguments, features, support="known"):
 
 
 @pytest.mark.parametrize("features", ["one-hot", "shared"])
-@pytest.mark.parametrize("name", [x for x in CLASSES if x != "UCMNLK"])
+@pytest.mark.parametrize("name", [x for x in NAMES_BY_CLASS if x != "UCMNLK"])
 def test_threads_share_an_agent(name, features):
     agent, mdp = build_case(name, {"units": True}, features)
     share(agent, mdp, 200 if name == "UCRLMNL" else 40, n_episodes=4)

@@ -6,7 +6,7 @@ The names come from the table in `upriver.agents.table`.
 from importlib import import_module
 from typing import Any
 
-from upriver.agents.table import AGENTS, CLASSES
+from upriver.agents.table import AGENTS, NAMES_BY_CLASS
 
 FACTORED = ("FactoredGreedy", "FactoredPSRL")
 """Agents of factored problems; they are not in the table, which is for agents of a `Task`."""
@@ -15,10 +15,10 @@ FACTORED = ("FactoredGreedy", "FactoredPSRL")
 def __getattr__(name: str) -> Any:
     if name in FACTORED:
         return getattr(import_module("upriver.agents.factored"), name)
-    if name not in CLASSES:
+    if name not in NAMES_BY_CLASS:
         raise AttributeError(f"module 'upriver.agents' has no attribute {name!r}")
-    return AGENTS[CLASSES[name]]
+    return AGENTS[NAMES_BY_CLASS[name]]
 
 
 def __dir__() -> list[str]:
-    return sorted([*CLASSES, *FACTORED])
+    return sorted([*NAMES_BY_CLASS, *FACTORED])

@@ -41,7 +41,7 @@ class TabularLearner(CountLearner):
         The rule is that of Jaksch, Ortner and Auer (2010).
         """
         pairs = episode.states[: len(episode.actions)] * self.task.n_actions + episode.actions
-        return kernels.tabular.steps_until_doubled(pairs, self.task.by_pair(state.model[0]))
+        return kernels.tabular.count_steps_until_doubled(pairs, self.task.by_pair(state.model[0]))
 
 
 def frequencies(task: Task, weights: Array) -> Array:

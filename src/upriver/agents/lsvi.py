@@ -23,7 +23,7 @@ from upriver.planning import Clip, Plan, clip_q_above
 
 
 @add_repr
-class Visits(NamedTuple):
+class StepSums(NamedTuple):
     """What least-squares value iteration keeps: sums by step, so its cost does not grow with k."""
 
     counts: Array
@@ -64,9 +64,9 @@ class LeastSquaresLearner(Learner):
         """
         raise NotImplementedError
 
-    def start(self) -> Visits:
+    def start(self) -> StepSums:
         task = self.task
-        return Visits(
+        return StepSums(
             np.zeros((task.horizon, task.n_triples)), np.zeros((task.horizon, len(task.sizes)))
         )
 
@@ -94,11 +94,11 @@ class LeastSquaresLearner(Learner):
         data = counts, paid, factor, bonus, phi, task.max_successors
         return self.run_pass(kernels.linear.regression_rule, data, self.CLIP, rng, **options)
 
-    def learn(self, state: State, plan: Plan, episode: Episode) -> Visits:
+    def learn(self, state: State, plan: Plan, episode: Episode) -> StepSums:
         counts, paid = (x.copy() for x in state.model)
         pairs = add_counts(self.task, counts, episode)
         paid[np.arange(len(pairs)), pairs] += episode.rewards
-        return Visits(counts, paid)
+        return StepSums(counts, paid)
 
 
 @dataclass(frozen=True, eq=False)

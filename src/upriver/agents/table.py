@@ -37,7 +37,7 @@ LOCATIONS = {
     "ucrl2": "ucrl2.UCRL2",
 }
 
-CLASSES = {location.split(".")[1]: name for name, location in LOCATIONS.items()}
+NAMES_BY_CLASS = {location.split(".")[1]: name for name, location in LOCATIONS.items()}
 """Class name -> name in a specification."""
 
 

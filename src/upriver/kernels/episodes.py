@@ -13,17 +13,17 @@ from upriver.kernels.planning import evaluate_steps, last_difference
 
 
 @structref.register
-class EnvironmentType(types.StructRef):
-    """The type of an `Environment`."""
+class DynamicsType(types.StructRef):
+    """The type of an `Dynamics`."""
 
 
-class Environment(structref.StructRefProxy):
-    """The true MDP as kernels read it, in user's units; `make_environment` makes one."""
+class Dynamics(structref.StructRefProxy):
+    """The true MDP as kernels read it, in user's units; `make_dynamics` makes one."""
 
 
 structref.define_proxy(
-    Environment,
-    EnvironmentType,
+    Dynamics,
+    DynamicsType,
     (
         "indptr", "successors", "prob", "expected_reward", "reward", "next_state_reward", "starts",
         "start_probability", "terminal",
@@ -32,11 +32,11 @@ structref.define_proxy(
 
 
 @njit_cached
-def make_environment(
+def make_dynamics(
     indptr, successors, prob, expected_reward, reward, next_state_reward, starts,
     start_probability, terminal,
 ):  # fmt: skip
-    """Return an `Environment`.
+    """Return an `Dynamics`.
 
     indptr (S*A + 1,) the first row of each pair, successors (n,); prob (1|H, n); expected_reward
     (1|H, S*A) the mean reward of each pair, what its triples add included, reward (1|H, S*A)
@@ -44,7 +44,7 @@ def make_environment(
     starts (m,) the possible first states, start_probability (m,); terminal (S,) the value of
     ending in each state.
     """
-    return Environment(
+    return Dynamics(
         indptr, successors, prob, expected_reward, reward, next_state_reward, starts,
         start_probability, terminal,
     )  # fmt: skip
@@ -100,7 +100,7 @@ def draw_episode(env, policy, uniforms, i, states, actions, rewards):
 def play_episode(
     environment, optimum, policy, previous, v, uniforms, i, k, states, actions, rewards, figures
 ):
-    """Evaluate policy (H, S) exactly, `planning.evaluate`, then draw episode i of it.
+    """Evaluate policy (H, S) exactly, `planning.update_values`, then draw episode i of it.
 
     optimum (S,) is V* of the first step; v (H+1, S) holds the value of `previous` (H, S) and gets
     that of `policy`. The rows i of the other arrays, see `draw_episode`, are those of the episode;
@@ -119,7 +119,7 @@ def play_episode(
 
 
 @njit_cached
-def play_episodes(environment, policy, uniforms, states, actions, rewards):
+def draw_episodes(environment, policy, uniforms, states, actions, rewards):
     """Draw one episode per row of uniforms (n, H+1), see `draw_episode`."""
     for i in range(uniforms.shape[0]):
         draw_episode(environment, policy, uniforms, i, states, actions, rewards)

@@ -165,7 +165,7 @@ def last_difference(policy, previous):
 
 @njit_inline
 def evaluate_steps(rows, policy, previous, v, first_step, end_step, first_state, end_state):
-    """See `evaluate`."""
+    """See `update_values`."""
     indptr, successors, prob, reward = rows.indptr, rows.successors, rows.prob, rows.expected_reward
     n_actions = (indptr.shape[0] - 1) // policy.shape[1]
     for h in range(end_step - 1, first_step - 1, -1):
@@ -184,10 +184,10 @@ def evaluate_steps(rows, policy, previous, v, first_step, end_step, first_state,
 
 
 @njit_cached
-def evaluate(environment, policy, previous, v, span):
+def update_values(environment, policy, previous, v, span):
     """Write V^pi = r + P V^pi of a policy (H, S) into the part `span` of v (H+1, S).
 
-    environment: an `episodes.Environment`. There `previous` becomes `policy`. Returns False where
+    environment: an `episodes.Dynamics`. There `previous` becomes `policy`. Returns False where
     an action does not exist; then v is void.
     """
     return evaluate_steps(environment, policy, previous, v, span[0], span[1], span[2], span[3])
@@ -206,7 +206,7 @@ def find_pairs(s, n_actions, policy, m, mixed):
 
 
 @njit_cached
-def evaluate_policy(indptr, successors, prob, reward, next_state_reward, policy, mixed, v):
+def value_policy(indptr, successors, prob, reward, next_state_reward, policy, mixed, v):
     """Write V^pi (H+1, S) of a policy: actions (H, S), or if mixed their probabilities (1|H, S*A).
 
     next_state_reward (1|H, n|0) is what `reward` (1|H, S*A) does not contain; prob (1|H, n).

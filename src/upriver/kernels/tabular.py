@@ -14,11 +14,11 @@ import numpy as np
 from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.planning import read_next_values
 
-ROOT_STEPS = 60
+DUAL_STEPS = 60
 
 
 @njit_cached
-def steps_until_doubled(pairs, visits):
+def count_steps_until_doubled(pairs, visits):
     """Return the first k such that pairs[:k] has a pair max(1, visits) times, or all steps."""
     new = np.zeros(visits.shape[0])
     for k in range(pairs.shape[0]):
@@ -178,7 +178,7 @@ def maximize_in_kl_ball(values, p, n, radius):
             if gap < 1e-300:  # nearly all of the mass is on the best successor
                 return top
             f, slope = evaluate_dual(values, p, n, top, gap)
-        for _ in range(ROOT_STEPS):
+        for _ in range(DUAL_STEPS):
             if f <= radius or slope >= 0.0:
                 break
             step = (radius - f) / slope

@@ -9,7 +9,7 @@ the reward, the derivative of the value of the start in theta is
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached
-from upriver.kernels.planning import evaluate_policy, find_pairs
+from upriver.kernels.planning import value_policy, find_pairs
 
 
 @njit_cached
@@ -29,7 +29,7 @@ def differentiate(
     """
     n_states, has_extra = v.shape[1], extra.shape[1] > 0
     n_actions, by_action = (indptr.shape[0] - 1) // n_states, action_value.shape[1] > 0
-    evaluate_policy(indptr, successors, prob, reward, extra, policy, mixed, v)
+    value_policy(indptr, successors, prob, reward, extra, policy, mixed, v)
     here = start.copy()  # the distribution of the state, step by step
     for h in range(v.shape[0] - 1):
         c, r, e = min(h, len(prob) - 1), min(h, len(reward) - 1), min(h, len(extra) - 1)

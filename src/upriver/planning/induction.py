@@ -249,7 +249,7 @@ def run_backward_pass(
     return new_tuple(Plan, (policy, v, backup, task, False))
 
 
-def check_model(task: Task, *arrays: Any) -> None:
+def check_shapes(task: Task, *arrays: Any) -> None:
     """Refuse prob, reward, bonus and scale of another task: kernels would read past their ends."""
     shapes = [getattr(x, "shape", ()) for x in arrays]
     kinds = {getattr(x, "dtype", None) for x in arrays}
@@ -273,7 +273,7 @@ def backward_induction(
     scale (H,) must be float64. Ties are broken at random. With an infinite horizon this is the
     stationary optimum, and neither bonus nor clip is used. Otherwise as `run_backward_pass`.
     """
-    check_model(task, prob, reward, bonus, scale)
+    check_shapes(task, prob, reward, bonus, scale)
     if task.infinite_horizon:
         from upriver.planning.infinite_horizon import plan_model
 

@@ -17,10 +17,10 @@ from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.planning.induction import Plan
-from upriver.planning.policy_iteration import Rows, iterate_policies, scale_exponent
+from upriver.planning.policy_iteration import ModelRows, iterate_policies, scale_exponent
 from upriver.planning.tables import policy_type
 
-LEVEL = 1e-7
+LEVEL_CHANGES = 1e-7
 """Policy iteration ends where the changes of a backup differ by no more; rewards lie in [0, 1], and
 those that are a tiny part of it are scaled, see `scale_exponent`."""
 
@@ -66,7 +66,7 @@ def plan_stationary(
     k = scale_exponent(max(np.abs(reward).max(), np.abs(extra).max()))
     reward, extra = np.ldexp(reward, -k), np.ldexp(extra, -k)
     mean_reward = reward + task.by_pair(prob * extra)
-    rows = Rows(task.indptr, task.successors, prob.copy(), mean_reward, task.n_states)
+    rows = ModelRows(task.indptr, task.successors, prob.copy(), mean_reward, task.n_states)
 
     def choose_model(w: Array) -> None:
         assert choose is not None
@@ -76,13 +76,13 @@ def plan_stationary(
     draws = np.random.Generator(np.random.PCG64(int(tie_seed))).random(task.available.shape)
     policy = np.where(task.available, draws, -1.0).argmax(axis=1).astype(np.int32)
     found = iterate_policies(
-        rows, discount, LEVEL, policy=policy, choose_model=choose_model if choose else None
+        rows, discount, LEVEL_CHANGES, policy=policy, choose_model=choose_model if choose else None
     )
     # Actions whose values differ by less than the error of the values are ties; the first of them
     # in the random order is played.
     q = rows.reward + discount * task.by_pair(rows.prob * found.values[task.successors])
     q = np.where(task.available, q.reshape(draws.shape), -np.inf)
-    tied = q >= q.max(axis=1, keepdims=True) - min(found.half_spread, LEVEL)
+    tied = q >= q.max(axis=1, keepdims=True) - min(found.half_spread, LEVEL_CHANGES)
     policy = np.where(tied, draws, -1.0).argmax(axis=1)
     values = found.values - found.values.min()
     if discount < 1.0:

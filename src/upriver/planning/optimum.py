@@ -168,7 +168,7 @@ def evaluate(
     if table.ndim == 2:
         reevaluate(mdp, table, np.full_like(table, -1), v)
     else:
-        kernels.planning.evaluate_policy(
+        kernels.planning.value_policy(
             task.indptr, task.successors, mdp.probability, mdp.reward_rows, np.empty((1, 0)),
             table.reshape(-1, len(task.sizes)), True, v,
         )  # fmt: skip
@@ -176,9 +176,9 @@ def evaluate(
 
 
 def environment_structure(mdp: FiniteMDP) -> Any:
-    """Return the `kernels.episodes.Environment` of an MDP, as the structure that kernels take."""
+    """Return the `kernels.episodes.Dynamics` of an MDP, as the structure that kernels take."""
     task = mdp.true_task
-    return kernels.episodes.make_environment(
+    return kernels.episodes.make_dynamics(
         task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.user_rewards,
         mdp.initial_states, mdp.initial_probability, mdp.terminal,
     )  # fmt: skip
@@ -190,7 +190,7 @@ def reevaluate(mdp: FiniteMDP, policy: Array, previous: Array, v: Array) -> bool
     `previous` becomes `policy`. Steps after the last one where they differ stay as they are. Large
     problems use all cores. Returns False where an action does not exist; then v is void.
     """
-    task, kernel = mdp.true_task, kernels.planning.evaluate
+    task, kernel = mdp.true_task, kernels.planning.update_values
     end = kernels.planning.last_difference(policy, previous) + 1
     given = environment_structure(mdp), policy, previous, v
     if task.n_triples < kernels.LARGE:

@@ -6,7 +6,7 @@ alike, so only differences count, and the optimal value v* obeys
     u + gamma/(1 - gamma) min(u - w) <= v* <= u + gamma/(1 - gamma) max(u - w)    (gamma < 1)
     min(u - w) <= the optimal gain <= max(u - w)                                  (gamma = 1)
 
-(MacQueen 1966; Odoni 1969), and so does the value of the policy that is greedy in w. Rows of
+(MacQueen 1966; Odoni 1969), and so does the value of the policy that is greedy in w. ModelRows of
 probabilities are taken to sum to 1 exactly, and rewards to be of the order of 1. Between two
 improvements the chain of the policy is iterated until its changes are nearly equal; where that
 takes long and the chain has a band matrix, its linear equations are solved instead, which is policy
@@ -23,7 +23,7 @@ import numpy as np
 from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
-from upriver.planning.tables import check_table
+from upriver.planning.tables import check_policy_table
 
 DAMPING = 0.1
 """Share of the old value that a step of a chain keeps for the average reward: periodic chains then
@@ -52,7 +52,7 @@ ORDINARY_EXPONENT = 10
 """Rewards are of the order of 1 where the largest is between 2^-11 and 2^10."""
 
 
-class Rows(NamedTuple):
+class ModelRows(NamedTuple):
     """The triples of a stationary model: those of pair (s, a) are rows indptr[pair] and on."""
 
     indptr: Array
@@ -103,13 +103,13 @@ class PolicyIteration(NamedTuple):
 
 def possible_rows(
     indptr: Array, successors: Array, prob: Array, reward: Array, n_states: int
-) -> Rows:
-    """Return `Rows` without triples of probability 0: they lead nowhere."""
+) -> ModelRows:
+    """Return `ModelRows` without triples of probability 0: they lead nowhere."""
     possible = prob > 0.0
     if not possible.all():
         before = np.concatenate([[0], np.cumsum(possible)])
         indptr, successors, prob = before[indptr], successors[possible], prob[possible]
-    return Rows(indptr, successors, prob, reward, n_states)
+    return ModelRows(indptr, successors, prob, reward, n_states)
 
 
 def scale_exponent(largest: float) -> int:
@@ -122,14 +122,14 @@ def scale_exponent(largest: float) -> int:
     return 0 if abs(k) <= ORDINARY_EXPONENT else k
 
 
-def policy_rows(rows: Rows, task: Task, policy: Array) -> Rows:
+def policy_rows(rows: ModelRows, task: Task, policy: Array) -> ModelRows:
     """Return the rows of a policy as a model with one action.
 
     policy: whole numbers (S,), or action probabilities (S, A).
     """
     from scipy import sparse
 
-    mixture = check_table(task, policy)
+    mixture = check_policy_table(task, policy)
     if mixture.ndim == 1:
         mixture = np.eye(task.n_actions)[mixture]
     pairs = np.arange(mixture.size)
@@ -144,7 +144,7 @@ def policy_rows(rows: Rows, task: Task, policy: Array) -> Rows:
 
 
 def iterate_policies(
-    rows: Rows, discount: float, tolerance: float, *, guess: Array | None = None,
+    rows: ModelRows, discount: float, tolerance: float, *, guess: Array | None = None,
     policy: Array | None = None, choose_model: Callable[[Array], None] | None = None,
     stop_at_two_classes: bool = False,
 ) -> PolicyIteration:  # fmt: skip
@@ -221,7 +221,7 @@ def iterate_policies(
         direct = reach is not None and done == most
 
 
-def empty_chain(rows: Rows) -> tuple[Chain, int]:
+def empty_chain(rows: ModelRows) -> tuple[Chain, int]:
     """Return room for the chain of any policy, and the largest number of successors of a pair."""
     n_states, widest = rows.n_states, int(np.diff(rows.indptr).max())
     return Chain(
@@ -230,7 +230,7 @@ def empty_chain(rows: Rows) -> tuple[Chain, int]:
     ), widest  # fmt: skip
 
 
-def solve_policy(rows: Rows, policy: Array) -> Array | None:
+def solve_policy(rows: ModelRows, policy: Array) -> Array | None:
     """Return the bias (S,) of a policy, or None where its equations take long or have no gain."""
     reach = band_reach(rows.indptr, rows.successors, rows.n_states)
     chain, _ = empty_chain(rows)

@@ -21,7 +21,7 @@ from upriver.mdp.validation import check_discount
 from upriver.planning import tables
 from upriver.planning.policy_iteration import (
     MAX_SWEEPS,
-    Rows,
+    ModelRows,
     iterate_policies,
     policy_rows,
     possible_rows,
@@ -29,7 +29,7 @@ from upriver.planning.policy_iteration import (
     solve_policy,
 )
 
-TOLERANCE = 1e-8
+DEFAULT_TOLERANCE = 1e-8
 """The default tolerance, times the range of the rewards where that is below 1."""
 MIN_DISCOUNT_GAP = 1e-10
 """The smallest 1 - discount: values are of the order of 1 / (1 - discount) rewards, and rounding
@@ -145,7 +145,7 @@ def choose_tolerance(mdp: FiniteMDP, tolerance: Any, temperature: float = 0.0) -
     if tolerance is not None:
         return positive_number("tolerance", tolerance)
     low, high = expected_reward_bounds(mdp)
-    return TOLERANCE * min(1.0, max(high - low, temperature) or 1.0)
+    return DEFAULT_TOLERANCE * min(1.0, max(high - low, temperature) or 1.0)
 
 
 def largest_reward(reward: Array, exists: Array) -> float:
@@ -215,7 +215,7 @@ def check_one_step(mdp: FiniteMDP, setting: str) -> None:
         )
 
 
-def rows_and_table(mdp: FiniteMDP, policy: Any) -> tuple[Rows, Array | None, int]:
+def rows_and_table(mdp: FiniteMDP, policy: Any) -> tuple[ModelRows, Array | None, int]:
     """Return the rows of an MDP, or those of a policy on it, the policy as a table, and k.
 
     The rewards of the rows are divided by 2^k, see `scale_exponent`.
@@ -230,7 +230,7 @@ def rows_and_table(mdp: FiniteMDP, policy: Any) -> tuple[Rows, Array | None, int
     return rows._replace(reward=np.ldexp(rows.reward, -k)), table, k
 
 
-def policy_of_returning(rows: Rows, policy: Array, best: int) -> tuple[Array, Array] | None:
+def policy_of_returning(rows: ModelRows, policy: Array, best: int) -> tuple[Array, Array] | None:
     """Return a policy (S,) that goes to the state `best`, and follows `policy` near it; its bias.
 
     A policy may keep many states where they are, and policy iteration would lead them away one
@@ -263,7 +263,7 @@ def policy_of_returning(rows: Rows, policy: Array, best: int) -> tuple[Array, Ar
     return None if (bias := solve_policy(rows, towards)) is None else (towards, bias)
 
 
-def check_one_class(task: Task, rows: Rows, name: str) -> None:
+def check_one_class(task: Task, rows: ModelRows, name: str) -> None:
     """Raise ValueError if there are two sets of states that some policy never leaves."""
     label = end_components(rows)
     classes = np.unique(label[label >= 0])
@@ -276,7 +276,7 @@ def check_one_class(task: Task, rows: Rows, name: str) -> None:
         )
 
 
-def end_components(rows: Rows) -> Array:
+def end_components(rows: ModelRows) -> Array:
     """Return the maximal end component (S,) of each state, -1 where every policy leaves for good.
 
     Strongly connected components, without the pairs that may leave theirs, until none does. Every
@@ -302,7 +302,7 @@ def end_components(rows: Rows) -> Array:
         pair, origin, successors = pair[kept], origin[kept], successors[kept]
 
 
-class Visits(NamedTuple):
+class PolicyVisits(NamedTuple):
     """A value, and how often the policy visits each state."""
 
     value: float
@@ -313,7 +313,9 @@ class Visits(NamedTuple):
     """(S,) discounted visits of each state, 1 / (1 - discount) in all; or shares of time."""
 
 
-def solve_visits(task: Task, prob: Array, reward: Array, policy: Array, first: Array) -> Visits:
+def solve_visits(
+    task: Task, prob: Array, reward: Array, policy: Array, first: Array
+) -> PolicyVisits:
     """Solve for the values and visits of a policy, (S,) or (S, A), on prob (n,) and reward (S*A,).
 
     The values v = r + discount P v and the visits d = first + discount P^T d, first (S,) the
@@ -335,10 +337,10 @@ def solve_visits(task: Task, prob: Array, reward: Array, policy: Array, first: A
     if discount < 1.0:
         solve = splu(matrix.tocsc()).solve
         v = solve(chain.reward)
-        return Visits(float(first @ v), v, solve(first, "T"))
+        return PolicyVisits(float(first @ v), v, solve(first, "T"))
     check_one_class(task, chain, "the policy")
     ones, fixed = np.ones((n, 1)), np.eye(1, n)
     whole = sparse.block_array([[matrix, sparse.csr_array(ones)], [sparse.csr_array(fixed), None]])
     solve = splu(whole.tocsc()).solve
     found = solve(np.append(chain.reward, 0.0))
-    return Visits(float(found[n]), found[:n], solve(np.append(np.zeros(n), 1.0), "T")[:n])
+    return PolicyVisits(float(found[n]), found[:n], solve(np.append(np.zeros(n), 1.0), "T")[:n])

@@ -70,14 +70,14 @@ def by_name(table: Array, source: Task | None, task: Task) -> Array:
 
 def stationary_table(task: Task, policy: Any) -> Array:
     """Return a stationary policy (S,) or (S, A); one of several steps must be the same at all."""
-    table = policy_table(task, policy)
+    table = match_table(task, policy)
     kind = 2 if table.dtype.kind in "iu" else 3
     if table.ndim == kind and len(table) and (table == table[0]).all():
         return table[0]
     return table
 
 
-def policy_table(task: Task, policy: Any) -> Array:
+def match_table(task: Task, policy: Any) -> Array:
     """Return the table of a policy in the order of the task: by name where it has names.
 
     The name of an action stands for that action in every state; {state: action} names one for each.
@@ -108,13 +108,13 @@ def named_action(task: Task, named: Mapping[Any, Any], state: Any) -> int:
 
 def mixture_or_actions(task: Task, policy: Any) -> Array:
     """Return actions (H, S), in the kernels' integer type, or probabilities (H, S, A), by name."""
-    table = check_table(task, policy_table(task, policy), (task.horizon,))
+    table = check_policy_table(task, match_table(task, policy), (task.horizon,))
     shape = task.horizon, task.n_states, task.n_actions
     shape = shape if table.dtype.kind == "f" else shape[:2]
     return np.ascontiguousarray(np.broadcast_to(table, shape))
 
 
-def check_table(task: Task, table: Array, steps: tuple[int, ...] = ()) -> Array:
+def check_policy_table(task: Task, table: Array, steps: tuple[int, ...] = ()) -> Array:
     """Return actions (*steps, S) or probabilities (*steps, S, A); `steps` may be left out."""
     is_mixture = table.dtype.kind not in "iu"
     stationary = task.available.shape if is_mixture else (task.n_states,)

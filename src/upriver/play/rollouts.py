@@ -81,7 +81,7 @@ def rollouts(
     environment, _ = spawn_generators(seed)
     done = allocate(n_episodes, task.horizon)
     uniforms = environment.random(done.states.shape)
-    kernels.episodes.play_episodes(environment_structure(mdp), actions, uniforms, *done)
+    kernels.episodes.draw_episodes(environment_structure(mdp), actions, uniforms, *done)
     return add_terminal_value(mdp, done)
 
 
