@@ -9,7 +9,7 @@ the reward, the derivative of the value of the start in theta is
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached
-from upriver.kernels.planning import value_policy, find_pairs
+from upriver.kernels.planning import find_pairs, value_policy
 
 
 @njit_cached
