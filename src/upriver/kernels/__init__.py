@@ -20,7 +20,7 @@ LARGE = 200_000
 
 MODULES = (
     "choices", "compiled", "covariance", "ellipsoid", "episodes", "gram", "layout", "likelihood",
-    "linear", "model", "newton", "online", "optimism", "planning", "pooled", "soft", "stationary",
+    "linear", "model", "newton", "online", "optimism", "planning", "pooled", "stationary",
     "tabular", "value",
 )  # fmt: skip
 

@@ -1,7 +1,9 @@
 """Passes for infinite horizons: Bellman backups of relative values, and the chain of one policy.
 
 Values are relative: only their differences matter, so that they, and rounding errors, stay small.
-The backup is u = max_a (r + discount P w), and w and u are (S,).
+The backup is u = max_a (r + discount P w), and w and u are (S,). In all functions indptr (S*A + 1,)
+is the first triple of each pair, successors and prob (n,) belong to triples, and reward (S*A,) to
+pairs; a policy is (S,), and its chain are the rows of the pairs that it chooses.
 """
 
 import numpy as np
@@ -45,41 +47,22 @@ def improve_policy(indptr, successors, prob, reward, discount, w, u, policy):
 
 
 @njit_cached
-def extract_chain(indptr, successors, prob, reward, policy, before, start, to, weight, earned):
-    """Write the chain of a policy (S,) where it differs from that of the policy `before` (S,).
-
-    The chain is packed without gaps: the steps of s are start[s] to start[s + 1] of `to`, the next
-    states, and `weight`, their probabilities; earned (S,) is its reward. A start of -1 says that
-    there are no steps yet.
-    """
-    n_states, place = policy.shape[0], 0
-    n_actions = reward.shape[0] // n_states
-    for s in range(n_states):
-        pair = s * n_actions + policy[s]
-        first, n = np.int64(indptr[pair]), np.int64(indptr[pair + 1]) - np.int64(indptr[pair])
-        if policy[s] != before[s] or start[s] != place:
-            start[s], earned[s] = place, reward[pair]
-            for u in range(n):
-                to[place + u], weight[place + u] = successors[first + u], prob[first + u]
-        place += n
-    start[n_states] = place
-
-
-@njit_cached
-def iterate_chain(start, to, weight, earned, discount, damping, enough, max_steps, w, u):
+def iterate_chain(
+    indptr, successors, prob, reward, policy, discount, damping, enough, max_steps, w, u
+):
     """Repeat w <- w + (1 - damping) (r + discount P w - w) on a chain, and subtract w[0] at last.
 
     Stops after max_steps, or when the largest change is within `enough` of the least. Both w and u
     get the result. Returns the number of steps.
     """
-    done = 0
+    n_actions, done = reward.shape[0] // w.shape[0], 0
     while done < max_steps:
         low, high = np.inf, -np.inf
         for s in range(w.shape[0]):
-            expected = 0.0
-            for i in range(start[s], start[s + 1]):
-                expected += weight[i] * w[to[i]]
-            change = earned[s] + discount * expected - w[s]
+            pair, expected = s * n_actions + policy[s], 0.0
+            for i in range(indptr[pair], indptr[pair + 1]):
+                expected += prob[i] * w[successors[i]]
+            change = reward[pair] + discount * expected - w[s]
             u[s] = w[s] + (1.0 - damping) * change
             low, high = min(low, change), max(high, change)
         w, u = u, w
@@ -92,21 +75,10 @@ def iterate_chain(start, to, weight, earned, discount, damping, enough, max_step
     return done
 
 
-@njit_cached
-def max_reach(indptr, successors, n_actions, enough):
-    """Return max |s' - s| over the triples, or the first that is more than `enough`."""
-    far = 0
-    for pair in range(indptr.shape[0] - 1):
-        s = pair // n_actions
-        for i in range(indptr[pair], indptr[pair + 1]):
-            far = max(far, abs(np.int64(successors[i]) - s))
-        if far > enough:
-            break
-    return far
-
-
 @njit_inline
-def eliminate_states(start, to, weight, discount, reach, fixed, c, x, band, lowest, out):
+def eliminate_states(
+    indptr, successors, prob, policy, discount, reach, fixed, c, x, band, lowest, out
+):
     """Eliminate one state of a chain after the other, and return the number of closed sets.
 
     The elimination of Grassmann, Taksar and Heyman (1985): the probability of leaving a state is a
@@ -114,14 +86,15 @@ def eliminate_states(start, to, weight, discount, reach, fixed, c, x, band, lowe
     x_s = (c_s + sum_{j < s} band_sj x_j) / out_s, where x is 0 at the state `fixed`. The last state
     of a closed set gets out_s = 0, and x_s its gain; all other x are -inf.
     """
-    n_states = c.shape[0]
-    lost, time, n_closed = np.full(n_states, 1.0 - discount), np.ones(n_states), 0
+    n_states, n_closed = c.shape[0], 0
+    n_actions = (indptr.shape[0] - 1) // n_states
+    lost, time = np.full(n_states, 1.0 - discount), np.ones(n_states)
     x[:] = -np.inf
     band[:] = 0.0
     for s in range(n_states):
-        lowest[s] = s
-        for i in range(start[s], start[s + 1]):
-            j, p = np.int64(to[i]), discount * weight[i]
+        lowest[s], pair = s, s * n_actions + policy[s]
+        for i in range(indptr[pair], indptr[pair + 1]):
+            j, p = np.int64(successors[i]), discount * prob[i]
             if j == fixed:
                 lost[s] += p
             else:
@@ -156,7 +129,7 @@ def eliminate_states(start, to, weight, discount, reach, fixed, c, x, band, lowe
 
 
 @njit_cached
-def solve_chain(start, to, weight, discount, reach, c, x):
+def solve_chain(indptr, successors, prob, policy, discount, reach, c, x):
     """Solve x = c - gain + discount P x of a chain; c (S,) is overwritten, x (S,) is written.
 
     reach: the largest |s' - s| of a step. With a discount the gain is 0. Without one x is 0 at the
@@ -166,8 +139,8 @@ def solve_chain(start, to, weight, discount, reach, c, x):
     """
     n_states, fixed = c.shape[0], -1
     band, lowest = np.empty((n_states, 2 * reach + 1)), np.empty(n_states, np.int64)
-    out, earned = np.empty(n_states), c.copy()
-    n_closed = eliminate_states(start, to, weight, discount, reach, -1, c, x, band, lowest, out)
+    out, earned, chain = np.empty(n_states), c.copy(), (indptr, successors, prob, policy)
+    n_closed = eliminate_states(*chain, discount, reach, -1, c, x, band, lowest, out)
     if n_closed > 1:
         return False
     if n_closed == 1:
@@ -187,7 +160,7 @@ def solve_chain(start, to, weight, discount, reach, c, x):
                 visits[above : s + 1] /= visits[fixed]
         for s in range(n_states):
             c[s] = earned[s] - gain / total
-        if eliminate_states(start, to, weight, 1.0, reach, fixed, c, x, band, lowest, out) > 0:
+        if eliminate_states(*chain, 1.0, reach, fixed, c, x, band, lowest, out) > 0:
             return False
     for s in range(n_states):
         total = c[s]
@@ -195,3 +168,29 @@ def solve_chain(start, to, weight, discount, reach, c, x):
             total += band[s, j - s + reach] * x[j]
         x[s] = total / out[s] if s != fixed else 0.0
     return True
+
+
+@njit_cached
+def relative_values(indptr, successors, prob, reward, discount, inverse, w, q, top):
+    """Write Q(s, a) / sigma less the largest of the state into q (S, A), and that into top (S,).
+
+    Q(s, a) = r(s, a) + discount P w; inverse is 1 / sigma. Exponentials are left to NumPy, whose
+    vectorized ones take a tenth of the time. q is -inf where a state lacks the action.
+    """
+    n_states, n_actions = q.shape
+    i = 0  # the triples are visited in order
+    for s in range(n_states):
+        largest = -np.inf
+        for a in range(n_actions):
+            stop = indptr[s * n_actions + a + 1]
+            q[s, a] = -np.inf
+            if stop > i:
+                total = 0.0
+                while i < stop:
+                    total += prob[i] * w[successors[i]]
+                    i += 1
+                q[s, a] = (reward[s * n_actions + a] + discount * total) * inverse
+                largest = max(largest, q[s, a])
+        top[s] = largest
+        for a in range(n_actions):
+            q[s, a] -= largest

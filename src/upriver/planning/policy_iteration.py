@@ -71,19 +71,6 @@ class ModelRows(NamedTuple):
         return *unsigned, self.prob, self.reward
 
 
-class Chain(NamedTuple):
-    """The Markov chain of a policy, see `kernels.stationary.extract_chain`."""
-
-    start: Array
-    """(S + 1,) where the steps of each state begin."""
-    successors: Array
-    """(m,) the next state of each possible step."""
-    prob: Array
-    """(m,) its probability."""
-    reward: Array
-    """(S,) the mean reward of each state."""
-
-
 class PolicyIteration(NamedTuple):
     """How far policy iteration came."""
 
@@ -158,7 +145,7 @@ def iterate_policies(
     policy is taken to have a discount.
     """
     k, n_states = kernels.stationary, rows.n_states
-    arrays, (chain, widest) = rows.for_kernels(), empty_chain(rows)
+    arrays, widest = rows.for_kernels(), int(np.diff(rows.indptr).max())
     w = np.zeros(n_states) if guess is None else guess - guess[0]
     u = np.empty(n_states)
     policy = np.zeros(n_states, np.int32) if policy is None else policy
@@ -196,70 +183,51 @@ def iterate_policies(
         if level or hopeless:
             middle, half = 0.5 * (low + high), 0.5 * (high - low) + rounding
             return PolicyIteration(policy, u, float(middle), float(half), level, sweeps)
-        if choosing:
-            chain.start.fill(-1)  # the probabilities changed
-        k.extract_chain(*arrays, policy, before, *chain)
         if cautious or unchanged > MAX_CHOICES:  # or the chosen models go round in circles
             w = 0.5 * (w + u)
             w -= w[0]
             continue
         if direct and reach is not None:
-            exact = chain_values(chain, discount, reach, w)
+            exact = chain_values(arrays, policy, discount, reach, w, u - w)
             if exact is None and stop_at_two_classes:
                 return PolicyIteration(policy, u, np.nan, np.inf, False, sweeps)
             if exact is None:
                 without_gain += 1
-                exact = chain_values(chain, 1.0 - SUBSTITUTE, reach, w)
+                exact = chain_values(arrays, policy, 1.0 - SUBSTITUTE, reach)
             assert exact is not None
             w = exact
             continue
         if damping == 0.0:
             w, u = u, w
         enough = 0.5 * tolerance if same and not choosing else CHAIN_LEVEL * spread
-        done = k.iterate_chain(*chain, discount, damping, enough, most, w, u)
+        done = k.iterate_chain(*arrays, policy, discount, damping, enough, most, w, u)
         sweeps += done
         direct = reach is not None and done == most
 
 
-def empty_chain(rows: ModelRows) -> tuple[Chain, int]:
-    """Return room for the chain of any policy, and the largest number of successors of a pair."""
-    n_states, widest = rows.n_states, int(np.diff(rows.indptr).max())
-    return Chain(
-        np.full(n_states + 1, -1, np.int64), np.empty(n_states * widest, np.uint32),
-        np.empty(n_states * widest), np.empty(n_states),
-    ), widest  # fmt: skip
-
-
-def solve_policy(rows: ModelRows, policy: Array) -> Array | None:
-    """Return the bias (S,) of a policy, or None where its equations take long or have no gain."""
-    reach = band_reach(rows.indptr, rows.successors, rows.n_states)
-    chain, _ = empty_chain(rows)
-    kernels.stationary.extract_chain(*rows.for_kernels(), policy, policy, *chain)
-    return None if reach is None else chain_values(chain, 1.0, reach, np.zeros(rows.n_states))
-
-
 def band_reach(indptr: Array, successors: Array, n_states: int) -> int | None:
     """Return the largest |s' - s| of a step; None where eliminating so wide a band takes long."""
-    most = int((MAX_BAND_OPERATIONS / n_states) ** 0.5) - 1
-    n_actions = (len(indptr) - 1) // n_states
-    reach = kernels.stationary.max_reach(indptr, successors, n_actions, most)
-    return reach if reach <= most else None
+    states = np.repeat(np.arange(n_states), np.diff(indptr[:: (len(indptr) - 1) // n_states]))
+    reach = int(np.abs(successors - states).max())
+    return reach if (reach + 1) ** 2 * n_states <= MAX_BAND_OPERATIONS else None
 
 
-def chain_values(chain: Chain, discount: float, reach: int, w: Array) -> Array | None:
-    """Return w such that r + discount P w - w is the same at every state of a chain.
+def chain_values(
+    arrays: tuple[Array, ...], policy: Array, discount: float, reach: int, w: Array | None = None,
+    change: Array | None = None,
+) -> Array | None:  # fmt: skip
+    """Return w such that r + discount P w - w is the same at every state of a policy's chain.
 
-    The guess w is corrected, so that rounding concerns the correction only; one that is `POOR` is
-    replaced by 0. None where there are two recurrent classes and no discount.
+    arrays: those of `ModelRows.for_kernels`. A guess w, and how a backup changes it, are corrected,
+    so that rounding concerns the correction only; a guess that is `POOR` is replaced by 0. None
+    where there are two recurrent classes and no discount.
     """
-    steps = slice(chain.start[-1])
-    expected = np.add.reduceat(chain.prob[steps] * w[chain.successors[steps]], chain.start[:-1])
-    change = chain.reward + discount * expected - w
-    if np.ptp(change) > POOR * np.ptp(chain.reward):
-        w, change = np.zeros_like(w), chain.reward.copy()
-    change -= 0.5 * (change.max() + change.min())
-    x = np.empty_like(w)
-    if not kernels.stationary.solve_chain(*chain[:3], discount, reach, change, x):
+    n_states, (*triples, reward) = len(policy), arrays
+    earned = reward.reshape(n_states, -1)[np.arange(n_states), policy]
+    if w is None or change is None or np.ptp(change) > POOR * np.ptp(earned):
+        w, change = np.zeros(n_states), earned
+    x, c = np.empty(n_states), change - 0.5 * (change.max() + change.min())
+    if not kernels.stationary.solve_chain(*triples, policy, discount, reach, c, x):
         return None
     w = w + x
     return w - w[0]

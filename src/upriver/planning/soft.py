@@ -161,7 +161,7 @@ def solve_soft_discounted(
     use_newton: bool | None = None
     stalled = 0
     for _ in range(MAX_ITERATIONS):
-        kernels.soft.relative_values(*rows, discount, 1.0 / temperature, w, q, top)
+        kernels.stationary.relative_values(*rows, discount, 1.0 / temperature, w, q, top)
         weights = np.exp(q, out=q)
         total = weights @ ones
         backup = temperature * (top + np.log(total))

@@ -22,11 +22,12 @@ from upriver.planning import tables
 from upriver.planning.policy_iteration import (
     MAX_SWEEPS,
     ModelRows,
+    band_reach,
+    chain_values,
     iterate_policies,
     policy_rows,
     possible_rows,
     scale_exponent,
-    solve_policy,
 )
 
 DEFAULT_TOLERANCE = 1e-8
@@ -260,7 +261,9 @@ def policy_of_returning(rows: ModelRows, policy: Array, best: int) -> tuple[Arra
     triples = triples[steps[successors[triples]] <= NEARBY]
     kept = breadth_first_order(reverse(triples), best, return_predecessors=False)
     towards[kept] = policy[kept]
-    return None if (bias := solve_policy(rows, towards)) is None else (towards, bias)
+    reach = band_reach(rows.indptr, rows.successors, n_states)
+    bias = None if reach is None else chain_values(rows.for_kernels(), towards, 1.0, reach)
+    return None if bias is None else (towards, bias)
 
 
 def check_one_class(task: Task, rows: ModelRows, name: str) -> None:
