@@ -614,7 +614,7 @@ def test_a_chain_that_nearly_never_moves_has_a_gain(exponent):
 
 @pytest.mark.parametrize("n_states", [20, 300])
 def test_a_river_that_hardly_ever_returns_loses_no_digits(n_states):
-    """Against the current the first state is reached once in 7^19 steps; values count from there."""
+    """Against the current the first state is reached once in 7^19 steps; values start elsewhere."""
     plan = up.solve(up.envs.riverswim(n_states), average=True)
     p, r = plain(up.envs.riverswim(n_states))
     assert plan.policy.all() and plan.error < 1e-11
