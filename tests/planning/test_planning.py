@@ -211,3 +211,11 @@ def test_the_name_of_an_action_may_be_any_value(names):
         np.testing.assert_array_equal(evaluate(mdp, name), evaluate(mdp, np.full(2, number)))
     with pytest.raises(ValueError, match="policy names 7; the actions are "):
         evaluate(mdp, 7)
+
+
+def test_mixtures_whose_rows_sum_to_nearly_one_are_worth_no_more():
+    """Over 100,000 steps rows that are off by 9e-9 were worth 45 of 50,000 rewards more."""
+    mdp = FiniteMDP.from_arrays(np.full((2, 2, 2), 0.5), [[1.0, 0.0], [1.0, 0.0]], 100_000)
+    for off in (9e-9, -9e-9):
+        v = evaluate(mdp, np.full((2, 2), 0.5 + off / 2))
+        np.testing.assert_allclose(v[0], 50_000.0, rtol=1e-9)

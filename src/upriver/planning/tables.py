@@ -153,8 +153,12 @@ def check_available(name: str, table: Array, task: Task) -> None:
 
 
 def check_mixture(weights: Array, task: Task) -> Array:
-    """Return action probabilities (..., S, A); a ValueError where they are none."""
-    if not ((weights >= 0).all() and np.allclose(weights.sum(axis=-1), 1.0, atol=1e-8)):
+    """Return action probabilities (..., S, A), with rows that sum to 1 up to rounding.
+
+    Raise ValueError if they are none. What is off by more than rounding would grow with the steps.
+    """
+    total = weights.sum(axis=-1, keepdims=True)
+    if not ((weights >= 0).all() and np.allclose(total, 1.0, atol=1e-8)):
         raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
     lacking = np.where(task.available, 0.0, weights)
     if lacking.any():
@@ -163,4 +167,4 @@ def check_mixture(weights: Array, task: Task) -> Array:
             f"policy has probability {lacking.max():.6g} where state {task.state_names[int(s)]!r} "
             f"does not have the action {task.action_names[int(a)]!r}"
         )
-    return weights
+    return np.where(np.abs(total - 1.0) > 1e-12, weights / total, weights)
