@@ -81,11 +81,16 @@ class Decision:
     @property
     def headline(self) -> str:
         """The gain with its interval, and whom and what it is about, in a sentence."""
-        gain, per = self.gain, "per step" if self.task.discount == 1.0 else "per individual"
+        gain, task, model = self.gain, self.task, self.model
+        what = "row" if isinstance(model.people, str) else model.population.what
+        unit = "step" if task.discount == 1.0 else "individual" if "row" in what else what
         sign = "more" if gain.value >= 0 else "less"
+        over = "" if task.infinite_horizon else f"Over {task.horizon} steps the plan"
         said = (
-            f"The plan earns {show(abs(gain.value))} {sign} {per} than what was done "
-            f"({100 * gain.confidence:g}% interval {show(gain.low)} to {show(gain.high)})"
+            f"{over or 'The plan'} earns {show(abs(gain.value))} {sign} per {unit} than what was "
+            f"done: {show(self.value.value)} instead of {show(self.behaviour.value)} "
+            f"({100 * gain.confidence:g}% interval of the difference {show(gain.low)} to "
+            f"{show(gain.high)})"
         )
         if gain.low > 0.0:
             return f"{said}."
@@ -127,7 +132,8 @@ class Decision:
         start = model.start.reshape(-1, model.state_names.size).sum(axis=0)
         first = sorted(((model.state_names[s], start[s]) for s in np.flatnonzero(start)),
                        key=lambda x: -x[1])  # fmt: skip
-        starts = ", ".join(f"{s} {100 * p:.3g}%" for s, p in first[:6])
+        words = [(s if isinstance(s, str) else f"state {s}", p) for s, p in first[:6]]
+        starts = ", ".join(f"{s} {100 * p:.3g}%" for s, p in words)
         more = f" and {len(first) - 6} other states" if len(first) > 6 else ""
         steps = f"{horizon or self.task.horizon} steps"
         if self.task.infinite_horizon:

@@ -38,8 +38,8 @@ class GoodnessOfFit(NamedTuple):
     rows: list[dict[str, Any]]
     """Each (s, a) with a choice: state, action, n, statistic, degrees, p_value, least_expected.
 
-    p_value is None where the log has too few rows: fewer than 5 are expected anywhere but at the
-    likeliest successor.
+    p_value is None where no degree of freedom is left, and where the log has too few rows: fewer
+    than 5 are expected anywhere but at the likeliest successor.
     """
     replicates: int  #: The number of logs drawn.
     n_clusters: int = 0  #: The number of clusters that were drawn, 0 for rows that are independent.
@@ -71,7 +71,7 @@ class GoodnessOfFit(NamedTuple):
         judged = [r for r in self.rows if r["p_value"] is not None]
         others = [r for r in self.rows if r["p_value"] is None]
         for r in [*sorted(judged, key=lambda r: r["p_value"]), *others][:limit]:
-            p = " too few" if r["p_value"] is None else f"{r['p_value']:8.3g}"
+            p = "       –" if r["p_value"] is None else f"{r['p_value']:8.3g}"
             lines.append(
                 f"{r['n']:6g} {r['statistic']:11.2f} {r['degrees']:3d} {p} "
                 f"{r['least_expected']:15.1f}  ({r['state']!r}, {r['action']!r})"
@@ -138,7 +138,7 @@ def goodness_of_fit(
         {
             "state": state, "action": action, "n": float(n[g]), "statistic": float(statistic[g]),
             "degrees": int(free[g]), "p_value": float((1 + worse[g]) / (1 + replicates))
-            if n[g] - most[g] >= ENOUGH else None,
+            if n[g] - most[g] >= ENOUGH and degrees else None,
             "least_expected": float(least[g]),
         }
         for g, (state, action) in enumerate(cells.names)

@@ -182,7 +182,7 @@ class TransitionModel(Estimates):
                 f"{log.n_rows} rows, {len(log.data.visits)} distinct situations, {len(log.data.x)} "
                 f"candidates; {len(log.space.states)} states, {len(log.space.actions)} actions",
                 f"reachable states: {log.space.rule}"
-                + (f"; {single} situations have only one" if single else ""),
+                + (f"; {single} of the situations with only one" if single else ""),
             ]
             if log.design.dropped:
                 lines.append(f"reference (no coefficient): {listed(log.design.dropped, 6)}")

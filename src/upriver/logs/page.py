@@ -50,7 +50,7 @@ def decision_page(decision: Decision) -> str:
     if decision.realised is not None:
         worth.append(decision.realised)
     gains = [] if decision.by is None else [
-        {"name": f"{decision.by[0]} {x}"} | {k: getattr(g, k) for k in ESTIMATE}
+        {"name": span(decision.by[0], [x])} | {k: getattr(g, k) for k in ESTIMATE}
         for x, g in decision.by[1].each.items()
     ]  # fmt: skip
     n_differ = sum(x.differs for x in advised)
@@ -125,16 +125,20 @@ def words_of(advised: Sequence[Advice]) -> str:
         where.setdefault(x.do, []).append(f"{state} ({x.who})" if x.who else state)
     if not where:
         return "all actions are worth the same"
+
+    def say(do: str, states: str) -> str:
+        return f"{states}: {do}" if " in step" in do else f"{do} {states}"
+
     if len(where) == 1:
-        return f"{next(iter(where))} in every state with a choice"
+        return say(next(iter(where)), "in every state with a choice")
     parts = []
     for do, states in list(where.items())[:PHRASES]:
         more = f" and {len(states) - PHRASES} more" if len(states) > PHRASES else ""
-        parts.append(f"{do} when {', '.join(states[:-1][:PHRASES - 1])}"
-                     f"{' or ' if len(states) > 1 and not more else ''}"
-                     f"{', ' if more else ''}{states[:PHRASES][-1]}{more}")  # fmt: skip
+        *first, last = states[:PHRASES]
+        named = ", ".join(first) + (", " if more else " or ") * bool(first) + last
+        parts.append(say(do, f"when {named}{more}"))
     more = "; the table of the plan has the rest" if len(where) > PHRASES else ""
-    return "; ".join(parts).replace("when , ", "when ") + more
+    return "; ".join(parts) + more
 
 
 def advise(decision: Decision) -> list[Advice]:
@@ -308,10 +312,14 @@ def html_table(
     """Return a table whose first column names the rows; drawn: figures that follow it."""
     cells = ""
     for i, (first, *rest) in enumerate(rows):
-        made = ([] if drawn is None else [drawn[i]]) + [html.escape(str(x)) for x in rest]
         cells += f"<tr><th scope='row'>{html.escape(str(first))}</th>"
-        cells += f"{''.join(f'<td>{x}</td>' for x in made)}</tr>"
+        cells += "" if drawn is None else f"<td class='drawn'>{drawn[i]}</td>"
+        cells += f"{''.join(f'<td>{html.escape(str(x))}</td>' for x in rest)}</tr>"
     titles = "".join(f"<th scope='col'>{html.escape(x)}</th>" for x in head)
+    if drawn is not None:
+        titles = titles.replace(
+            "<th scope='col'>interval", "<th scope='col' class='drawn'>interval"
+        )
     body = f"<table><thead><tr>{titles}</tr></thead><tbody>{cells}</tbody></table>"
     return f"<div class='scroll' tabindex='0'>{body}</div>"
 
