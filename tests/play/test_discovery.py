@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import upriver as up
+from upriver.agents import ucrl_mnl_se
+from upriver.mnl.pooled import likely_spread
 from upriver.planning import start_value
 from upriver.play.discovery import Declared, Discovery
 from upriver.play.greedy import greedy_plan
@@ -194,6 +196,34 @@ def test_every_action_is_tried_where_each_step_pays():
     assert (run.returns[-10:] == 9.0).all()
 
 
+class River:
+    """A line of ten numbers, against the current; the far end pays."""
+
+    def reset(self, seed=None):
+        self.rng, self.at = np.random.default_rng(seed), 0
+        return 0, {}
+
+    def step(self, action):
+        rises, falls = action == "up" and self.rng.random() < 0.6, self.rng.random() < 0.5
+        self.at = min(max(self.at + (1 if rises else -1 if falls else 0), 0), 9)
+        return self.at, float(self.at == 9), False, False, {}
+
+
+def test_the_spread_is_estimated_as_often_as_by_the_agent(monkeypatch):
+    """Also where the model is not fitted after every episode."""
+    estimated = []
+
+    def count(features, model):
+        estimated.append(int(model.counts.sum()))
+        return likely_spread(features, model)
+
+    monkeypatch.setattr(ucrl_mnl_se, "likely_spread", count)
+    run = up.learn(River(), n_episodes=700, horizon=5, actions=["down", "up"], seed=0)
+    due = {ucrl_mnl_se.growth_steps(k + 1) for k in range(1, 701)}
+    assert len(estimated) >= len(due) - 2  # steps of k up to 3 are less than an episode
+    assert run.model.counts[run.task.successors < run.task.n_states - 1].sum() == 3_500
+
+
 def test_states_may_be_called_new_and_end():
     class Customer(Line):
         def reset(self, seed=None):
@@ -277,12 +307,12 @@ def test_bad_functions_of_the_user_keep_what_was_learned(name):
 def test_an_interrupted_fit_keeps_what_was_learned(monkeypatch):
     calls, refit = [], Discovery.refit
 
-    def interrupted(self, k):
+    def interrupted(self, k, since):
         calls.append(k)
         if len(calls) == 12:
             self.state.model.prob[:] = np.nan  # as in the middle of a fit
             raise KeyboardInterrupt
-        refit(self, k)
+        refit(self, k, since)
 
     monkeypatch.setattr(Discovery, "refit", interrupted)
     run = up.learn(Line(), n_episodes=60, **GIVEN)

@@ -351,12 +351,13 @@ class Discovery:
         Where that fails, as in a function of the user, or is interrupted, all is as it was before.
         """
         kept = {**vars(self), "state": self.copy_state()}
+        since = self.state.k
         try:
             if make_task:
                 self.rebuild(self.state.model.spread)
                 self.next_rebuild = max(k + 1, int(GROWTH * k))
             self.steps, self.present_plan = [sum(self.steps), 0], None
-            self.refit(k)
+            self.refit(k, since)
             if make_task:
                 self.value_new()
         except BaseException:
@@ -364,12 +365,12 @@ class Discovery:
             self.locate_seen()
             raise
 
-    def refit(self, k: int) -> None:
-        """Fit the model to all that was seen in the task."""
+    def refit(self, k: int, since: int) -> None:
+        """Fit the model to all that was seen in the task; the last fit was before episode since."""
         task, agent, model, sums = self.task, self.agent, self.state.model, self.sums()
         weights, counts = agent.choose_weights(model.spread), (sums[0] + sums[3])[None]
         model = mnl.refit(agent.model_features, model, counts, weights)
-        model = agent.adapt_spread(model, k, k + 1)
+        model = agent.adapt_spread(model, since, k + 1)
         most = PATIENCE * (1 + np.tile(self.latest, task.n_states))
         is_exhausted = np.repeat(task.by_pair(sums[0]) > most, task.sizes)
         prob = model.prob[0]

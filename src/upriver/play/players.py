@@ -306,6 +306,9 @@ class DiscoveringPlayer(Player):
             found.fork(), found.episodes, self.seed, self.randomness.bit_generator.state,
             (found.agent, None),
         )  # fmt: skip
+        if found.steps[1]:  # a run that goes on is not fitted here, or it would be another one
+            found = found.fork()
+            found.refit(found.episodes, found.state.k)
         return final_plan(found.new_plan(rng), found.task), found.state, found.task, checkpoint
 
 
