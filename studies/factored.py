@@ -26,7 +26,7 @@ from upriver.results.tables import to_csv, to_markdown
 
 INSTANCES = tuple(str(i) for i in range(1, 11))
 RING_SIZES = (10, 20, 50)
-LEARNING_EPISODES, SWITCH_EPISODES = 5, 40
+LEARNING_EPISODES, SWITCH_EPISODES = 4, 40
 LEARNERS = {"draws": up.agents.FactoredPSRL, "greedy": up.agents.FactoredGreedy}
 
 
@@ -153,7 +153,7 @@ def planning(folder: Path, n_runs: int) -> list[list[Any]]:
     rows = []
     for number in INSTANCES:
         net = read_sysadmin(number)
-        n_episodes = max({10: 40, 20: 20}.get(net.n_components, 10) * n_runs // 3, 4)
+        n_episodes = max({10: 40, 20: 10}.get(net.n_components, 4) * n_runs // 3, 4)
         found = measure(
             folder, f"planning-{number}-{n_episodes}", compare_policies, net, n_episodes
         )
@@ -193,16 +193,16 @@ def learning(folder: Path, n_runs: int) -> tuple[list[list[Any]], dict[str, Any]
     nets |= {f"{n} machines": random_network(n) for n in RING_SIZES}
     for name, net in nets.items():
         cell = f"learning-{name.replace(' ', '-').lower()}"
+        runs = n_runs if net.n_components < 50 else max(n_runs // 3, 2)
         policy = up.rollout_policy(net, base="nothing")
-        known = measure(folder, f"{cell}-known-{4 * n_runs}", plan_often, net, policy, 4 * n_runs)
+        known = measure(folder, f"{cell}-known-{2 * runs}", plan_often, net, policy, 2 * runs)
         empty = [""] * (LEARNING_EPISODES - 1)
         rows.append([name, "known model", format_mean(known["returns"]), *empty, "1"])
         panel = {"known model": np.full((1, LEARNING_EPISODES), known["returns"].mean())}
         for label, kind in LEARNERS.items():
             agent = kind(net.task(), base="nothing")
             found = measure(
-                folder, f"{cell}-{label}-{n_runs}", learn_often, net, agent, LEARNING_EPISODES,
-                n_runs,
+                folder, f"{cell}-{label}-{runs}", learn_often, net, agent, LEARNING_EPISODES, runs
             )  # fmt: skip
             panel[label] = found["returns"]
             cells = [format_mean(returns, 0) for returns in found["returns"].T]
@@ -319,15 +319,17 @@ def fit_base(net: up.FactoredMDP, policy: Any, n_episodes: int) -> Any:
         fit = logsumexp(scores, axis=1).sum() - scores[np.arange(len(taken)), taken].sum()
         return fit + 0.5 * (weights**2).sum(), gradient.ravel()
 
-    found = minimize(loss, np.zeros(np.prod(shape)), jac=True, method="L-BFGS-B").x.reshape(shape)
-    m = int(net.n_values.max())
+    found = minimize(
+        loss, np.zeros(np.prod(shape)), jac=True, method="L-BFGS-B", options={"maxiter": 100}
+    )
+    table, m = found.x.reshape(shape), int(net.n_values.max())
 
     def base(x, h):
         best, most = 0, -np.inf
-        for a in range(found.shape[1]):
-            score = found[0, a]
+        for a in range(table.shape[1]):
+            score = table[0, a]
             for i in range(x.shape[0]):
-                score += found[1 + i * m + x[i], a]
+                score += table[1 + i * m + x[i], a]
             if score > most:
                 best, most = a, score
         return best
@@ -338,7 +340,7 @@ def fit_base(net: up.FactoredMDP, policy: Any, n_episodes: int) -> Any:
 def compare_stages(net: up.FactoredMDP, n_episodes: int) -> dict[str, Any]:
     """Return the returns and CPU milliseconds of rollouts with a fitted base and without."""
     first = up.rollout_policy(net, base="nothing")
-    base = fit_base(net, first, 100)
+    base = fit_base(net, first, 50)
     policies = {
         "first": first, "base": base, "second": up.rollout_policy(net, base=base),
         "heuristic": up.rollout_policy(net, base=most_dependants(net)),
@@ -356,9 +358,9 @@ def compare_stages(net: up.FactoredMDP, n_episodes: int) -> dict[str, Any]:
 def second_stage(folder: Path, n_runs: int) -> list[list[Any]]:
     """Return what a base policy that is fitted to the decisions of rollouts adds to them."""
     rows = []
-    for number in ("1", "2", "3", "4"):
+    for number in ("1", "2", "3"):
         net = read_sysadmin(number)
-        n_episodes = max(20 * n_runs // 3, 4)
+        n_episodes = max(2 * n_runs, 4)
         found = measure(
             folder, f"second-stage-{number}-{n_episodes}", compare_stages, net, n_episodes
         )

@@ -81,6 +81,10 @@ def test_wrong_graphs_and_noises_get_one_sentence():
         up.envs.sysadmin(GRAPH, reboot_probability=2.0)
     with pytest.raises(ValueError, match="noise"):
         up.envs.game_of_life([[1, 0]], noise=-0.1)
+    with pytest.raises(ValueError, match=r"noise has shape \(3,\); it must be one number or"):
+        up.envs.game_of_life([[1, 0]], noise=[0.1, 0.1, 0.1])
+    with pytest.raises(ValueError, match="cost is nan"):
+        up.envs.game_of_life([[1, 0]], cost=np.nan)
     with pytest.raises(ValueError, match=r"start has shape \(2,\)"):
         up.envs.game_of_life([1, 0])
 

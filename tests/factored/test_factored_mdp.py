@@ -182,6 +182,10 @@ def nan_reward(x, a):
     return np.nan
 
 
+def nan_reward_later(x, a):
+    return np.nan if x.sum() == 12 else 0.0
+
+
 def text_reward(x, a):
     return "one"
 
@@ -204,15 +208,23 @@ BAD = [
     ({"start": []}, "start has shape"),
     ({"n_values": [2, 2]}, "n_values"),
     ({"actions": 0}, "actions is 0"),
-    ({"actions": []}, "number of actions"),
+    ({"actions": []}, r"actions is \[\]"),
+    ({"actions": None}, "actions is None"),
+    ({"n_kinds": 10**9}, "at most 100,000,000 are listed"),
+    ({"names": 5}, "names must be a list"),
+    ({"kind": print}, "kind.* fails: .* not a function"),
+    ({"kind": 5}, r"kind is 5; it must be a function of \(x, a, i\)"),
+    ({"reward": 5}, r"reward is 5; it must be a function of \(x, a\)"),
+    ({"allowed": 5}, r"allowed is 5; it must be a function of \(x, a\)"),
+    ({"reward": nan_reward}, r"reward of action \d is not finite in state"),
     ({"logits": [[0.0, np.nan]]}, "logits"),
     ({"logits": [[-np.inf, -np.inf]]}, "a finite one in each row"),
     ({"logits": [[0.0]]}, "of shape"),
     ({"features": np.zeros((1, 3, 1))}, "features have shape"),
     ({"horizon": None}, "discount"),
     ({"discount": 0.5}, "discount"),
-    ({"horizon": None, "discount": 1.0}, "discount below 1"),
-    ({"names": ["a", "b"]}, "names has 2 entries; there must be 1"),
+    ({"horizon": None, "discount": 1.0}, "less than 1"),
+    ({"names": ["a", "b"]}, "names has 2 names; there must be 1"),
     ({"logits": None, "support": [[False, False]]}, "support"),
 ]
 
@@ -233,7 +245,7 @@ def test_bad_input_gets_one_sentence(changes, sentence):
     [
         ({"kind": kind_of_later_steps}, "kind returns 9"),
         ({"n_values": [1, *[2] * 11]}, "component 0 takes the value 1 by kind 0"),
-        ({"reward": nan_reward}, "reward of action 0 is not finite"),
+        ({"reward": nan_reward_later}, "reward of action 0 is not finite"),
         ({"allowed": never}, "allowed leaves no action"),
     ],
 )
@@ -247,3 +259,45 @@ def test_what_a_simulation_meets_is_refused(changes, sentence):
     for policy in (0, up.rollout_policy(net, scenarios=4, depth=3, base=0)):
         with pytest.raises(ValueError, match=sentence):
             up.evaluate(net, policy, 20, seed=0)
+
+
+def test_what_a_listing_meets_is_refused():
+    """The same sentences as in a simulation."""
+    for changes, sentence in (
+        ({"allowed": never}, "allowed leaves no action in state"),
+        ({"n_values": [1, 2]}, "component 0 takes the value 1 by kind 0 in state"),
+    ):
+        fields = {"start": [0, 0], "n_values": 2} | changes
+        net = up.FactoredMDP(
+            actions=2,
+            kind=one_kind,
+            n_kinds=1,
+            reward=no_reward,
+            horizon=5,
+            logits=LOGITS,
+            **fields,
+        )
+        with pytest.raises(ValueError, match=sentence):
+            net.to_finite()
+
+
+def test_wrong_numbers_get_one_sentence():
+    net = ring(3, 3)
+    with pytest.raises(ValueError, match=r"theta has shape \(2,\); it must be \(6,\)"):
+        net.with_theta([1.0, 2.0])
+    with pytest.raises(ValueError, match="actions must be 1 numbers from 0 to 3"):
+        net.kinds([[0, 0, 0]], [4])
+    with pytest.raises(ValueError, match="states holds the value 3 of component 1"):
+        net.kinds([[0, 3, 0]], [0])
+    with pytest.raises(ValueError, match=r"next_states has shape \(2, 3\)"):
+        net.count([[0, 0, 0]], [0], [[0, 0, 0]] * 2)
+    with pytest.raises(ValueError, match="seed is -1"):
+        up.simulate(net, 0, n_episodes=1, seed=-1)
+    env = up.envs.to_gymnasium(random_problem(0))  # not all of its actions are allowed
+    x, _ = env.reset(seed=0)
+    assert env.step(0)[0].shape == x.shape
+    env.x[:] = 1
+    with pytest.raises(ValueError, match="does not have it"):
+        env.step(1)
+    with pytest.raises(ValueError, match="action is 9"):
+        env.step(9)

@@ -166,6 +166,7 @@ def test_bad_settings_get_one_sentence():
         ({"base": 9}, "base 9 is unknown"),
         ({"base": lambda x: 0}, "base"),
         ({"base": lambda x, h: 0.5}, "base returns 0.5"),
+        ({"base": lambda x, h: x[h]}, r"base\(.*\) reads past the end of an array"),
         ({"seed": -1}, "seed is -1"),
     ):
         with pytest.raises((ValueError, TypeError), match=sentence):

@@ -146,11 +146,12 @@ def game_of_life(
     cells = as_whole("start", start)
     if cells.ndim != 2:
         raise ValueError(f"start has shape {cells.shape}; it must be (rows, columns)")
-    flips, level = np.unique(
-        np.broadcast_to(as_float("noise", noise), cells.shape), return_inverse=True
-    )
-    numbers = tuple(level.ravel().tolist())
-    kind, reward = game_of_life_functions(*cells.shape, numbers, float(cost))
+    given = as_float("noise", noise)
+    if given.size != 1 and given.shape != cells.shape:
+        raise ValueError(f"noise has shape {given.shape}; it must be one number or {cells.shape}")
+    flips, level = np.unique(np.broadcast_to(given, cells.shape), return_inverse=True)
+    cost, numbers = finite_number("cost", cost, -np.inf), tuple(level.ravel().tolist())
+    kind, reward = game_of_life_functions(*cells.shape, numbers, cost)
     log_odds(flips, "noise")
     chances = np.stack([flips, 1.0 - flips], axis=1).ravel()
     return FactoredMDP(

@@ -235,10 +235,7 @@ class FactoredEnv(gymnasium.Env):
         """Take an action and return (x, reward, False, truncated, info)."""
         if self.step_number == self.mdp.horizon:
             raise ValueError(f"the episode has had its {self.step_number} steps; call reset first")
-        chances = self.mdp.probabilities[self.mdp.kinds([self.x], [action])[0]]
-        draws = self.np_random.random((len(self.x), 1))
-        after = np.minimum((np.cumsum(chances, axis=1) <= draws).sum(axis=1), self.mdp.n_values - 1)
-        reward = float(self.mdp.functions[1](self.x, int(action), after))
+        after, reward = self.mdp.step(self.x, action, self.np_random.random(len(self.x)))
         self.x, self.step_number = after, self.step_number + 1
         return after.copy(), reward, False, self.step_number == self.mdp.horizon, {}
 

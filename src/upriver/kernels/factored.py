@@ -1,16 +1,14 @@
 """Simulation and planning of factored problems, whose state is a vector of small integers.
 
-`compile_kernels` makes the loops for the functions of a problem and of a base policy, which numba
-makes a part of them. Such loops cannot be cached on disk: the next process has other functions.
+`compile_kernels` makes loops of which the functions of a problem and of a base policy are a part.
+They cannot be cached on disk, since the next process has other functions.
 
 Every random number is a hash of a key and a counter (splitmix64). The same key gives the same
 numbers whatever the order of the calls: policies are compared on common random numbers, and the
 number of threads changes no bit of a result.
 
-What functions of the user return is checked where it is used: a loop that meets an impossible value
-writes it into fault (4 + n,) and stops. fault has what is wrong, two numbers that say where, the
-value, and the state. The functions are compiled with checks of indices, so that nothing is read
-past the end of an array; in a rollout that costs less than a tenth.
+A loop that meets an impossible value writes it into fault (4 + n,) and stops: what is wrong, two
+numbers that say where, the value, and the state.
 """
 
 from functools import lru_cache
@@ -96,27 +94,23 @@ def find_kinds(kind, n_kinds, states, actions, kinds, fault):
 
 @lru_cache(maxsize=256)
 def compile_kernels(kind, reward, allowed, base):
-    """Return the loops for compiled functions of a problem and of a base policy.
+    """Return the loops for compiled functions: find_candidates, run_scenarios, play_steps, play.
 
-    The base policy is the action `constant`, or the function base(x, h) where that is -1. n_values
-    (n,) and `discount` are those of the problem. cumulative (K, m) has the cumulative probabilities
-    of the values of each kind; from the last possible value on they are 2.
-
-    Returns
-    -------
-    find_candidates, run_scenarios, play_episode
+    `rule` is (n_actions, constant): the base policy is the action `constant`, or the function
+    base(x, h) where that is -1. n_values (n,) and `discount` are those of the problem. cumulative
+    (K, m) has the cumulative probabilities of each kind, 2 from the last possible value on.
     """
 
     @njit
-    def choose_base_action(x, h, n_actions, constant, fault):
+    def choose_base_action(x, h, rule, fault):
         """Return the base policy's action, or the first allowed one where that is not allowed."""
-        a = constant if constant >= 0 else np.int64(base(x, h))
-        if a < 0 or a >= n_actions:
+        a = rule[1] if rule[1] >= 0 else np.int64(base(x, h))
+        if a < 0 or a >= rule[0]:
             set_fault(fault, BAD_BASE, 0, 0, a, x)
             return -1
         if allowed(x, a):
             return a
-        for b in range(n_actions):
+        for b in range(rule[0]):
             if allowed(x, b):
                 return b
         set_fault(fault, NO_ACTION, 0, 0, 0, x)
@@ -125,7 +119,7 @@ def compile_kernels(kind, reward, allowed, base):
     @njit
     def find_candidates(x, h, rule, candidates, fault):
         """Write the allowed actions, the base policy's own one first; return how many there are."""
-        own = choose_base_action(x, h, rule[0], rule[1], fault)
+        own = choose_base_action(x, h, rule, fault)
         if own < 0:
             return 0
         candidates[0], m = own, 1
@@ -136,17 +130,17 @@ def compile_kernels(kind, reward, allowed, base):
         return m
 
     @njit
-    def play(x, x2, a, h, n_steps, rule, n_values, discount, cumulative, uniforms, fault):
+    def play(x, x2, a, h, n_steps, uniforms, rule, n_values, discount, cumulative, fault):
         """Return the discounted reward of action a in x, then the base policy, for n_steps in all.
 
-        x is overwritten, x2 is a work array, and uniforms (n_steps * n,) draw the components of one
-        step after the other by inverse transform. `rule` is (n_actions, constant).
+        x becomes the last state, x2 is a work array, and uniforms (n_steps * n,) draw the
+        components of one step after the other by inverse transform.
         """
         n = x.shape[0]
         total, weight = 0.0, 1.0
         for t in range(n_steps):
             if t > 0:
-                a = choose_base_action(x, h + t, rule[0], rule[1], fault)
+                a = choose_base_action(x, h + t, rule, fault)
                 if a < 0:
                     return 0.0
             for i in range(n):
@@ -176,43 +170,38 @@ def compile_kernels(kind, reward, allowed, base):
         start, h, n_steps, rule, n_values, discount, cumulative, key, done, candidates, returns,
         first, last, fault,
     ):  # fmt: skip
-        """Write returns (scenarios, m): n_steps from `start`, a candidate first, then the base.
+        """Write returns (scenarios, m) of a candidate in `start`, then the base, for n_steps.
 
         Row j of the returns is scenario done + j; only rows first to last - 1 are filled.
         """
         n = start.shape[0]
-        x, x2, uniforms = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n_steps * n)
-        key = derive_key(key, h)
+        x, x2, uniforms = start.copy(), start.copy(), np.empty(n_steps * n)
         for row in range(first, last):
-            fill_uniforms(derive_key(key, done + row), uniforms)
+            fill_uniforms(derive_key(derive_key(key, h), done + row), uniforms)
             for c in range(candidates.shape[0]):
                 for i in range(n):
                     x[i] = start[i]
+                a = candidates[c]
                 returns[row, c] = play(
-                    x, x2, candidates[c], h, n_steps, rule, n_values, discount, cumulative,
-                    uniforms, fault,
-                )  # fmt: skip
+                    x, x2, a, h, n_steps, uniforms, rule, n_values, discount, cumulative, fault
+                )
                 if fault[0]:
                     return
 
     @njit
     def play_steps(x, h, rule, n_values, cumulative, key, states, actions, rewards, fault):
-        """Play the base policy from x at step h; x becomes the last state.
-
-        Writes states (T + 1, n) unless it is empty, actions (T,) and rewards (T,).
-        """
+        """Write states (T + 1, n), actions (T,), rewards (T,) of the base policy from x at h."""
         x2, uniforms = x.copy(), np.empty(x.shape[0])
         for t in range(actions.shape[0]):
-            a = choose_base_action(x, h + t, rule[0], rule[1], fault)
+            a = choose_base_action(x, h + t, rule, fault)
             if a >= 0:
                 fill_uniforms(derive_key(key, h + t), uniforms)
                 actions[t] = a
                 rewards[t] = play(
-                    x, x2, a, h + t, 1, rule, n_values, 1.0, cumulative, uniforms, fault
+                    x, x2, a, h + t, 1, uniforms, rule, n_values, 1.0, cumulative, fault
                 )
             if fault[0]:
                 return
-            if states.shape[0] > 0:
-                states[t + 1] = x
+            states[t + 1] = x
 
-    return find_candidates, run_scenarios, play_steps
+    return find_candidates, run_scenarios, play_steps, play

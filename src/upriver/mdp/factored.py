@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property, partial
 from inspect import signature
 from pathlib import Path
@@ -30,6 +30,7 @@ from upriver.checks import (
     check_kinds,
     format_value,
     is_whole,
+    kernel_view,
     positive_integer,
     read_only_copy,
 )
@@ -45,11 +46,9 @@ N_TRIED = 100
 """Random states on which the functions of a problem are tried out."""
 MAX_TABLE = 2**24
 """Entries S * A * S of the largest problem that `to_finite` lists."""
-SAVED = (
-    "start", "n_values", "actions", "n_kinds", "horizon", "logits", "features", "name", "discount",
-    "support", "names",
-)  # fmt: skip
-"""The fields that a file holds: all but the functions."""
+MAX_LOGITS = 10**8
+FUNCTIONS = {"kind", "reward", "allowed"}
+"""The fields that a file does not hold."""
 
 
 @add_repr
@@ -109,32 +108,33 @@ class FactoredMDP:
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)
         start, n_values = as_whole("start", self.start), as_whole("n_values", self.n_values)
-        if start.ndim != 1 or not start.size or n_values.shape not in {(1,), start.shape}:
+        if (
+            start.ndim != 1 or not start.size or n_values.shape not in {(1,), start.shape}
+            or not ((start >= 0) & (start < n_values)).all()
+        ):  # fmt: skip
             raise ValueError(
-                f"start has shape {start.shape} and n_values {n_values.shape}; they must be (n,) "
-                "and (n,), or one number of values for all components"
+                f"start has shape {start.shape} and n_values {n_values.shape}; start must hold a "
+                "value from 0 to n_values - 1 of each component, n_values one number or one of each"
             )
-        if not ((n_values >= 1) & (start >= 0) & (start < n_values)).all():
-            raise ValueError("start must hold a value from 0 to n_values - 1 of each component")
         put("start", start)
         put("n_values", read_only_copy(np.broadcast_to(n_values, start.shape)))
-        put("n_kinds", positive_integer("n_kinds", self.n_kinds))
-        if is_whole(self.actions):
-            put("actions", range(positive_integer("actions", self.actions)))
-        put("actions", check_names("actions", self.actions, len(self.actions)))
-        positive_integer("the number of actions", len(self.actions))
+        shape = positive_integer("n_kinds", self.n_kinds), int(n_values.max())
+        if shape[0] * shape[1] > MAX_LOGITS:
+            raise ValueError(f"n_kinds and n_values are {shape}; at most {MAX_LOGITS:,} are listed")
+        put("n_kinds", shape[0])
+        actions = range(self.actions) if is_whole(self.actions) else self.actions
+        if not hasattr(actions, "__len__") or not len(actions):
+            given = format_value(self.actions)
+            raise ValueError(f"actions is {given}; it must be a number above 0 or a list of names")
+        put("actions", check_names("actions", actions, len(actions)))
         if self.horizon is not None:
             put("horizon", positive_integer("horizon", self.horizon))
-        if (self.horizon is None) != (self.discount is not None) or self.discount == 1.0:
-            raise ValueError(
-                f"horizon is {self.horizon} and discount {self.discount}; one must be None, and "
-                "the discount below 1"
-            )
+        elif self.discount is None:
+            raise ValueError("horizon and discount are None; one of them must be given")
         put("discount", check_discount(self.horizon, self.discount))
         if self.logits is not None:
             put("logits", self._check_logits(self.logits))
             put("support", self.logits > -np.inf)
-        shape = self.n_kinds, int(n_values.max())
         support = np.ones(shape, bool) if self.support is None else np.asarray(self.support)
         if support.shape != shape or support.dtype != bool or not support.any(axis=1).all():
             raise ValueError(f"support must be of shape {shape} and bool, with a True in each row")
@@ -143,12 +143,10 @@ class FactoredMDP:
             features = as_float("features", self.features)
             if features.shape[:2] != shape or features.ndim != 3 or not np.isfinite(features).all():
                 raise ValueError(
-                    f"features have shape {features.shape}; they must be finite and ({shape[0]}, "
-                    f"{shape[1]}, d)"
+                    f"features have shape {features.shape}; they must be finite and {shape} + (d,)"
                 )
             put("features", read_only_copy(features))
-        if self.names is not None and len(self.names) != self.dimension:
-            raise ValueError(f"names has {len(self.names)} entries; there must be {self.dimension}")
+        put("names", check_names("names", self.names, self.dimension))
         self._try_functions()
 
     @property
@@ -213,8 +211,10 @@ class FactoredMDP:
 
     def with_theta(self, theta: ArrayLike) -> FactoredMDP:
         """Return the problem whose log-odds are those of a parameter (d,)."""
-        logits = np.full(self.support.shape, -np.inf)
-        logits[self.support] = self.matrix @ as_float("theta", theta)
+        values, logits = as_float("theta", theta), np.full(self.support.shape, -np.inf)
+        if values.shape != (self.dimension,):
+            raise ValueError(f"theta has shape {values.shape}; it must be ({self.dimension},)")
+        logits[self.support] = self.matrix @ values
         return self._with_logits(self._check_logits(logits))
 
     def _with_logits(self, logits: Array | None) -> FactoredMDP:
@@ -281,20 +281,22 @@ class FactoredMDP:
         if self.allowed is not None:
             calls = list(zip(states[s], a, strict=True))
             pair = pair[np.array(try_function("allowed", self.allowed, calls, True), bool)]
+            for x in np.delete(states, s[pair], axis=0)[:1]:
+                self.raise_fault(kernels.NO_ACTION, 0, 0, 0, x)
         kinds, chances = self.kinds(states[s[pair]], a[pair]), np.ones((len(pair), 1))
         for i, size in enumerate(self.n_values):
+            for t in np.flatnonzero(self.support[kinds[:, i], size:].any(axis=1))[:1]:
+                self.raise_fault(kernels.BAD_VALUE, kinds[t, i], i, size, states[s[pair[t]]])
             one = self.probabilities[kinds[:, i], :size]
             chances = (chances[:, :, None] * one[:, None, :]).reshape(len(pair), -1)
         transition = np.zeros((len(s), len(states)))
         transition[pair] = chances
+        reward, columns = np.zeros(len(s)), [states[s[pair]], a[pair]]
         if self.takes_next_state:
             reward, (pair, s2) = np.zeros_like(transition), np.nonzero(transition)
-            calls = list(zip(states[s[pair]], a[pair], states[s2], strict=True))
-            reward[pair, s2] = try_function("reward", self.reward, calls, False)
-        else:
-            calls = list(zip(states[s[pair]], a[pair], strict=True))
-            reward = np.zeros(len(s))
-            reward[pair] = try_function("reward", self.reward, calls, False)
+            columns = [states[s[pair]], a[pair], states[s2]]
+        seen = (pair, s2) if self.takes_next_state else pair
+        reward[seen] = try_function("reward", self.reward, list(zip(*columns, strict=True)), False)
         shape, start = (len(states), self.n_actions), np.all(states == self.start, axis=1)
         return from_arrays(
             transition.reshape(*shape, -1), reward.reshape(*shape, *reward.shape[1:]), self.horizon,
@@ -305,30 +307,27 @@ class FactoredMDP:
     @check_kinds
     def save(self, path: str | Path) -> None:
         """Write the numbers and names to an .npz file; the functions are not part of it."""
-        arrays: dict[str, Array] = {}
-        body = archive.to_tree({x: getattr(self, x) for x in SAVED}, arrays)
-        archive.write_archive(path, "factored mdp", body, arrays)
+        names = [x.name for x in fields(self) if x.name not in FUNCTIONS]
+        archive.save_object(path, "factored mdp", {x: getattr(self, x) for x in names})
 
     @staticmethod
     @check_kinds
     def load(path: str | Path, kind: Any, reward: Any, allowed: Any = None) -> FactoredMDP:
         """Read the numbers that `save` wrote, for the functions that the problem had."""
-        numbers = archive.from_tree(*archive.read_archive(path, "factored mdp"), "upriver")
+        numbers = archive.load_object(path, "factored mdp", dict)
         return FactoredMDP(kind=kind, reward=reward, allowed=allowed, **numbers)
 
     def card(self) -> Card:
         steps = {"horizon": self.horizon} if self.discount is None else {"discount": self.discount}
+        sizes = {"components": self.n_components, "actions": self.n_actions, "kinds": self.n_kinds}
         known = "unknown" if self.logits is None else "known"
-        facts: dict[str, Any] = {
-            "components": self.n_components, "actions": self.n_actions, "kinds": self.n_kinds,
-            "parameters": self.dimension, **steps, "logits": known,
-        }  # fmt: skip
+        facts = {**sizes, "parameters": self.dimension, **steps, "logits": known}
         return Card(facts, of=self.name, brief=self.name)
 
     @cached_property
     def takes_next_state(self) -> bool:
         """Whether the reward depends on the next state."""
-        return len(signature(self.reward).parameters) == 3
+        return callable(self.reward) and len(signature(self.reward).parameters) == 3
 
     @cached_property
     def functions(self) -> tuple[Any, Any, Any]:
@@ -351,6 +350,18 @@ class FactoredMDP:
                 f"{self.n_values[i] - 1}"
             )
         return given
+
+    def step(self, x: Array, action: Any, uniforms: Array) -> tuple[Array, float]:
+        """Return the next state and the reward; uniforms (n,) draw the components."""
+        a = positive_integer("action", action, least=0, most=self.n_actions - 1)
+        if not self.functions[2](x, a):
+            raise ValueError(f"action is {a}; state {x.tolist()} does not have it")
+        after, rule, sizes = x.copy(), (self.n_actions, 0), kernel_view(self.n_values)
+        play = kernels.compile_kernels(*self.functions, kernels.no_base)[-1]
+        reward = self.run(
+            play, after, x.copy(), a, 0, 1, uniforms, rule, sizes, 1.0, self.cumulative
+        )
+        return after, reward
 
     def run(self, kernel: Any, *arguments: Any) -> Any:
         """Run a loop of `kernels.factored`; raise a ValueError for what it finds wrong."""
@@ -384,11 +395,14 @@ class FactoredMDP:
             )
         return read_only_copy(table)
 
+    def draw_states(self) -> Array:
+        """Return the start and random states, on which functions are tried out."""
+        shape = max(N_TRIED, 2 * self.n_actions), self.n_components
+        return np.vstack([self.start, np.random.default_rng(0).integers(self.n_values, size=shape)])
+
     def _try_functions(self) -> None:
-        """Try the functions out in the start and in random states."""
-        rng, shape = np.random.default_rng(0), (N_TRIED, self.n_components)
-        states = np.vstack([self.start, rng.integers(self.n_values, size=shape)])
-        pairs = list(zip(states, rng.integers(self.n_actions, size=len(states)), strict=True))
+        """Try the functions out, with each action in turn."""
+        pairs = [(x, t % self.n_actions) for t, x in enumerate(self.draw_states())]
         if self.allowed is not None:
             check_function("allowed", self.allowed, "x", "a")
             has = try_function("allowed", self.allowed, pairs, True)
@@ -400,7 +414,9 @@ class FactoredMDP:
                 self.raise_fault(kernels.BAD_KIND, a, i, k, x)
         check_function("reward", self.reward, *("x", "a", "x2")[: 2 + self.takes_next_state])
         given = [(x, a, x) if self.takes_next_state else (x, a) for x, a in pairs]
-        try_function("reward", self.reward, given, False)
+        for (x, a), r in zip(pairs, try_function("reward", self.reward, given, False), strict=True):
+            if not np.isfinite(r):
+                self.raise_fault(kernels.BAD_REWARD, a, 0, 0, x)
 
 
 def as_whole(name: str, values: Any) -> Array:
@@ -418,27 +434,23 @@ def try_function(name: str, function: Any, calls: list[Any], whole: bool) -> lis
     fails, or returns something else than a number; a whole one with `whole`. Arrays cannot be
     written to, so a function that changes the state cannot be compiled.
     """
-    checked, found = kernels.compile_function(function, True), []
+    found = []
     for given in calls:
         arguments: Any = [np.array(x) if np.ndim(x) else int(x) for x in given]
         arguments[0].flags.writeable = False
         try:
-            found.append(checked(*arguments))
+            found.append(kernels.compile_function(function, True)(*arguments))
         except kernels.CompileError as error:
             lines = [line.strip(" >") for line in str(error).splitlines()[1:] if line.strip(" >")]
             reason = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
             why = "it must not change the state: " if "readonly array" in reason else ""
             raise ValueError(f"{name} cannot be compiled by numba: {why}{reason}") from None
-        except IndexError:
-            raise ValueError(f"{name}{describe(given)} reads past the end of an array") from None
         except Exception as error:
-            raise ValueError(f"{name}{describe(given)} fails: {error!r}") from error
+            call = ", ".join(format_value(np.asarray(x).tolist()) for x in given)
+            past = isinstance(error, IndexError)
+            what = "reads past the end of an array" if past else f"fails: {error!r}"
+            raise ValueError(f"{name}({call}) {what}") from error
         if not isinstance(found[-1], int | bool if whole else int | bool | float):
             kind = "a whole number, or True or False" if whole else "a number"
             raise ValueError(f"{name} returns {format_value(found[-1])}; it must return {kind}")
     return found
-
-
-def describe(arguments: Any) -> str:
-    """Return the arguments of a call as text."""
-    return f"({', '.join(format_value(np.asarray(x).tolist()) for x in arguments)})"

@@ -65,7 +65,9 @@ class RolloutPolicy:
         check_seed(self.seed)
         if callable(self.base):
             check_function("base", self.base, "x", "h")
-            try_function("base", self.base, [(self.problem.start, 0)], True)
+            last = (self.problem.horizon or 1) - 1
+            calls = [(x, min(h, last)) for h, x in enumerate(self.problem.draw_states())]
+            try_function("base", self.base, calls, True)
         elif self.base is not None:
             self.problem.action_names.number(self.base, "base")
 
@@ -115,7 +117,7 @@ class RolloutPolicy:
         number.
         """
         problem = self.problem
-        find_candidates, run_scenarios, _ = self.compile_loops(problem)
+        find_candidates, run_scenarios = self.compile_loops(problem)[:2]
         rule, candidates = (problem.n_actions, self.constant), np.empty(problem.n_actions, np.int64)
         m = problem.run(find_candidates, x, h, rule, candidates)
         candidates, sums, done, more = candidates[:m], np.zeros(m), 0, self.scenarios
@@ -199,13 +201,13 @@ def simulate_policy(
     n_steps, plans = episode_length(problem), policy.scenarios > 0
     states = np.empty((n_episodes * record, n_steps + 1, problem.n_components), np.int64)
     actions, rewards = np.empty((n_episodes, n_steps), np.int64), np.empty((n_episodes, n_steps))
-    play_steps, key = policy.compile_loops(problem)[-1], make_key(seed, 0)
+    play_steps, key = policy.compile_loops(problem)[2], make_key(seed, 0)
 
     def work(first: int, last: int) -> None:
         for e in range(first, last):
             x, a = np.array(problem.start), policy.constant
-            visited = states[e] if record else np.empty((0, len(x)), np.int64)
-            visited[:1] = x
+            visited = states[e] if record else np.empty((n_steps + 1, len(x)), np.int64)
+            visited[0] = x
             for h in range(n_steps) if plans else [0]:
                 now = slice(h, h + 1 if plans else n_steps)
                 if plans:

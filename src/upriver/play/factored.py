@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.agents.base import Episode
-from upriver.checks import Array, positive_integer
+from upriver.checks import Array, check_seed, positive_integer
 from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import FactoredMDP
 from upriver.mnl.fitted import FittedMNL
@@ -64,7 +64,7 @@ def run_agent(
 ) -> FactoredRun:
     """Let an agent learn for some episodes; `play` plays a policy with the seed of an episode."""
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
-    environment, randomness = spawn_generators(0 if seed is None else seed)
+    environment, randomness = spawn_generators(check_seed(seed or 0))
     state, episodes, seconds = agent.init(), [], np.empty(n_episodes)
     plan: Any = None
     for k in range(n_episodes):
@@ -95,8 +95,8 @@ def simulate_factored(
 
         return run_agent(agent, n_episodes, seed, play)
     n_episodes, policy = positive_integer("n_episodes", n_episodes), as_policy(mdp, agent)
-    began = perf_counter()
-    states, actions, rewards = simulate_policy(mdp, policy, n_episodes, seed or 0, record=True)
+    seed, began = check_seed(seed or 0), perf_counter()
+    states, actions, rewards = simulate_policy(mdp, policy, n_episodes, seed, record=True)
     seconds = np.full(n_episodes, (perf_counter() - began) / n_episodes)
     episodes = [Episode(*x) for x in zip(states, actions, rewards, strict=True)]
     returns = discounted_sum(mdp, rewards)
