@@ -30,9 +30,8 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
 
     The estimate is that of UCRL-MNL, with the columns of the features on a common scale. The plan
     uses the estimated model shifted in the direction that raises the next value most: by three
-    standard errors in what pairs (s, a) share, and by one and a half in what belongs to one pair
-    only. The errors of many pairs average out along a plan, while an error in what they share adds
-    up.
+    standard errors for coefficients that several pairs (s, a) share, and by 1.5 for those of one
+    pair. The errors of separate pairs average out along a plan; that of a shared one adds up.
 
     Q_h = r + sum_u q_u V_{h+1}(u), q_u proportional to p_u exp((G x)_u / sqrt(x^T G x)).
 
