@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.agents.base import Agent, check_agent, check_state
+from upriver.agents.base import check_agent, check_state
 from upriver.checks import check_instance, check_kinds, check_seed, positive_integer
 from upriver.display import add_repr
 from upriver.mdp import FiniteMDP
@@ -45,23 +45,6 @@ class Checkpoint(NamedTuple):
         return self._replace(fingerprint=digests)
 
 
-class Start(NamedTuple):
-    """Where a run begins, or goes on."""
-
-    state: Any
-    """The agent's state."""
-    checkpoint: Checkpoint
-    environment: np.random.Generator
-    randomness: np.random.Generator
-    """The agent's generator."""
-
-    def stop(self, agent: Agent, mdp: FiniteMDP | None, state: Any, n_episodes: int) -> Checkpoint:
-        """Return the checkpoint after `n_episodes` more episodes."""
-        before = self.checkpoint
-        generator = self.randomness.bit_generator.state
-        return Checkpoint(state, before.episodes + n_episodes, before.seed, generator, (agent, mdp))
-
-
 def spawn_generators(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
     """Return the generators of the environment and of the agent.
 
@@ -69,26 +52,6 @@ def spawn_generators(seed: int) -> tuple[np.random.Generator, np.random.Generato
     """
     environment, agent = np.random.SeedSequence(check_seed(seed)).spawn(2)
     return np.random.default_rng(environment), np.random.default_rng(agent)
-
-
-def begin(
-    agent: Agent, mdp: FiniteMDP | None, seed: int | None, resume: Checkpoint | None, draws: int
-) -> Start:
-    """Return where a run begins, from the first episode or from a checkpoint.
-
-    The MDP is None for a black box; an episode takes `draws` uniforms from the environment's
-    generator.
-    """
-    if resume is None:
-        seed, *generators = restore_generators(None, seed, draws)
-        return Start(agent.init(), Checkpoint(None, 0, seed, {}), *generators)
-    check_instance("resume", resume, Checkpoint)
-    check_fingerprint(resume, agent, mdp)
-    check_state(agent, resume.state, finite=True)
-    last = -1 if mdp is None else mdp.n_states - 1
-    positive_integer("resume.steps_played", resume.steps_played, least=0)
-    positive_integer("resume.stream_state", resume.stream_state, least=-1, most=max(last, 0))
-    return Start(resume.state, resume, *restore_generators(resume, seed, draws)[1:])
 
 
 def restore_generators(

@@ -219,7 +219,9 @@ class Discovery:
         names = [name for (name, _), m in zip(self.nodes, merged, strict=True) if not m]
         place = np.where(merged, len(names), np.cumsum(~merged) - 1)
         for name in [END, NEW] if merged.any() else [NEW]:
-            names.append(free_name(name, names))
+            while name in names:  # a state of the environment has that name
+                name = f"({name})"
+            names.append(name)
         size = len(names)
         steps: Any = declared.horizon if discount is None else 1
         if (entries := steps * size) > MAX_ENTRIES:
@@ -428,10 +430,3 @@ class Discovery:
         self.rate = max(best / units.max_value, nothing)
         more = 1.0 - nothing - units.max_value * (self.rate - nothing)
         self.arrival = nothing + max(more, 0.0)
-
-
-def free_name(name: str, names: list[Any]) -> str:
-    """Return a name that no state of the environment has: name, else (name), and so on."""
-    while name in names:
-        name = f"({name})"
-    return name

@@ -89,15 +89,13 @@ def learner_of(run: Any) -> Any:
     return fingerprint[0]
 
 
-def find_greedy_policy(run: Any) -> Policy:
+@property
+def greedy_policy(run: Any) -> Policy:
     """The best policy for what was learned, without the optimism of the agent."""
     return Policy.from_plan(greedy_plan(learner_of(run), run.state), run.task)
 
 
-def find_model(run: Any) -> FittedMNL:
+@property
+def model(run: Any) -> FittedMNL:
     """The transition model that was learned, with `summary()`."""
     return fitted_model(learner_of(run), run.state)
-
-
-greedy_policy, model = property(find_greedy_policy), property(find_model)
-"""Properties of runs."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.agents.base import Episode, check_agent, find_methods
+from upriver.agents.base import Episode
 from upriver.checks import (
     check_function,
     check_instance,
@@ -21,10 +21,10 @@ from upriver.checks import (
     positive_integer,
 )
 from upriver.planning import check_available
-from upriver.play.checkpoints import Checkpoint, begin, restore_generators
+from upriver.play.checkpoints import Checkpoint, restore_generators
 from upriver.play.checks import check_table
 from upriver.play.discovery import Declared, Discovery, as_name
-from upriver.play.units import episode_converter, final_plan
+from upriver.play.learner import Learner, final_plan
 
 MAX_REWARD = 1e100
 """Squares of rewards are finite."""
@@ -139,9 +139,11 @@ class AgentPlayer(Player):
         self, env: Any, agent: Any, state_of: Any, end: Any, resume: Any, seed: int | None
     ) -> None:
         super().__init__(env, state_of)
-        check_agent(agent)
+        self.learner = Learner(agent, None, seed, resume, draws=1)
+        self.environment, self.randomness = self.learner.environment, self.learner.randomness
+        self.before, self.plan = self.learner.before.episodes, None
         task = self.task = agent.task
-        self.agent, self.horizon = agent, task.horizon
+        self.horizon = task.horizon
         self.known_terminal = task.terminal is not None
         if task.infinite_horizon:
             raise ValueError("agent.task has an infinite horizon; learn plays episodes of H steps")
@@ -151,11 +153,6 @@ class AgentPlayer(Player):
                 raise ValueError(f"env has {space.n} actions, the agent's task {task.n_actions}")
             self.actions = [int(space.start) + a for a in range(task.n_actions)]
         self.end = None if end is None else task.state_names.number(end, "end")
-        self.start = begin(agent, None, seed, resume, draws=1)
-        self.state, checkpoint, self.environment, self.randomness = self.start
-        self.before, self.plan, self.next_plan = checkpoint.episodes, None, None
-        self.make_plan, self.update = find_methods(agent)
-        self.to_unit_scale = episode_converter(task)
 
     def read(self, observation: Any, info: Any, ended: bool = False) -> int:
         if ended and self.end is not None:
@@ -167,12 +164,12 @@ class AgentPlayer(Player):
             raise ValueError(f"{error}; state_of must map observations to states") from None
 
     def plan_episode(self) -> None:
-        plan = self.next_plan = self.make_plan(self.state, self.randomness)
+        plan = self.learner.plan()
         check_table(plan.policy, self.task)
         check_available("the agent's policy", plan.policy, self.task)
 
     def choose(self, h: int, s: int) -> int:
-        return int(self.next_plan.policy[h, s])  # type: ignore[union-attr]
+        return int(self.learner.last_plan.policy[h, s])
 
     def see(self, s: int, a: int, s2: int, reward: float) -> None:
         self.check_range(reward, "a step of env paid {}")
@@ -183,8 +180,8 @@ class AgentPlayer(Player):
                 self.check_end(int(episode.states[-1]))
             if self.task.reward is None:
                 episode = self.extend_after_end(episode, k)
-        self.state = self.update(self.state, self.next_plan, self.to_unit_scale(episode))
-        self.plan = self.next_plan
+        self.learner.learn(episode)
+        self.plan = self.learner.last_plan
 
     def check_range(self, reward: float, what: str) -> None:
         """Refuse a reward outside the range on which an agent that learns rewards relies."""
@@ -222,8 +219,9 @@ class AgentPlayer(Player):
         return Episode(*map(np.append, episode, more))
 
     def result(self, n_episodes: int) -> tuple[Any, ...]:
-        stopped = self.start.stop(self.agent, None, self.state, n_episodes)
-        return final_plan(self.plan, self.task), self.state, self.task, stopped
+        learner = self.learner
+        stopped = learner.checkpoint(n_episodes)
+        return final_plan(self.plan, self.task), learner.state, self.task, stopped
 
 
 REPEATS = 4

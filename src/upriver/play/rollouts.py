@@ -76,30 +76,30 @@ def rollouts(
             "streams of steps"
         )
     actions = mixture_or_actions(task, policy)
+    states = np.empty((n_episodes, task.horizon + 1), np.int64)
+    done = Rollouts(states, np.empty_like(states[:, 1:]), np.empty((n_episodes, task.horizon)))
+    generators = spawn_generators(seed)
     if actions.ndim == 3:
-        return play_randomised(mdp, actions, n_episodes, seed)
-    environment, _ = spawn_generators(seed)
-    done = allocate(n_episodes, task.horizon)
-    uniforms = environment.random(done.states.shape)
-    kernels.episodes.draw_episodes(environment_structure(mdp), actions, uniforms, *done)
-    return add_terminal_value(mdp, done)
+        play_randomised(mdp, actions, done, *generators)
+    else:
+        uniforms = generators[0].random(states.shape)
+        kernels.episodes.draw_episodes(environment_structure(mdp), actions, uniforms, *done)
+    if mdp.terminal.any():
+        done.rewards[:, -1] += mdp.terminal[states[:, -1]]
+    return done
 
 
-def allocate(n_episodes: int, horizon: int) -> Rollouts:
-    """Return arrays to be filled."""
-    states = np.empty((n_episodes, horizon + 1), np.int64)
-    return Rollouts(states, np.empty_like(states[:, 1:]), np.empty((n_episodes, horizon)))
-
-
-def play_randomised(mdp: FiniteMDP, mixture: Array, n_episodes: int, seed: int) -> Rollouts:
+def play_randomised(
+    mdp: FiniteMDP, mixture: Array, done: Rollouts, environment: Any, agent: Any
+) -> None:
     """Play a randomised policy (H, S, A), all episodes one step at a time."""
-    task, (environment, agent) = mdp.true_task, spawn_generators(seed)
+    task, n_episodes = mdp.true_task, len(done.states)
     ends = np.cumsum(mdp.probability, axis=1)
     below = ends - mdp.probability
     reward, next_state_reward = task.user_rewards
     cumulative = np.cumsum(mixture, axis=2)
     cumulative /= cumulative[:, :, -1:]  # exactly 1 from the last possible action on
-    states, actions, rewards = done = allocate(n_episodes, task.horizon)
+    states, actions, rewards = done
     states[:, 0] = environment.choice(mdp.initial_states, n_episodes, p=mdp.initial_probability)
     for h in range(task.horizon):
         cumulative_h, end = cumulative[h], ends[min(h, len(ends) - 1)]
@@ -114,11 +114,3 @@ def play_randomised(mdp: FiniteMDP, mixture: Array, n_episodes: int, seed: int) 
         rewards[:, h] = reward[min(h, len(reward) - 1)][pair]
         if next_state_reward.size:
             rewards[:, h] += next_state_reward[min(h, len(next_state_reward) - 1)][at]
-    return add_terminal_value(mdp, done)
-
-
-def add_terminal_value(mdp: FiniteMDP, done: Rollouts) -> Rollouts:
-    """Add the terminal value of the last state to the last reward."""
-    if mdp.terminal.any():
-        done.rewards[:, -1] += mdp.terminal[done.states[:, -1]]
-    return done

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from upriver import kernels
-from upriver.agents.base import Episode, find_methods
+from upriver.agents.base import Episode
 from upriver.agents.mnl_family import cut_episode
 from upriver.checks import Array, nonnegative_number, positive_integer
 from upriver.mdp import FiniteMDP
 from upriver.planning import environment_structure, evaluate, mixture_or_actions, solve
-from upriver.play.checkpoints import Checkpoint, begin
+from upriver.play.checkpoints import Checkpoint
+from upriver.play.learner import Learner, final_plan
 from upriver.play.run import Run
-from upriver.play.units import episode_converter, final_plan
 
 FIRST_STRETCH = 64
 """Steps that are played of a plan before its agent is asked for the first time."""
@@ -38,75 +37,58 @@ def simulate_stream(
     if n_episodes is not None:
         raise ValueError(f"{mdp.name} has an infinite horizon; give n_steps, not n_episodes")
     n_steps = positive_integer("n_steps", n_steps, most=10**9)
-    start = begin(agent, mdp, seed, resume, draws=3)
-    make_plan, update = find_methods(agent)
-    before, randomness = start.checkpoint, start.randomness
+    learner = Learner(agent, mdp, seed, resume, draws=3)
+    before = learner.before
     if resume is not None and restart not in (None, before.restart):
         raise ValueError(f"restart is {restart!r}; the run to resume has {before.restart!r}")
-    restart = before.restart if restart is None else restart
-    if not nonnegative_number("restart", restart) < 1.0:
+    restart = nonnegative_number("restart", before.restart if restart is None else restart)
+    if not restart < 1.0:
         raise ValueError(f"restart is {restart!r}; it must be at least 0 and less than 1")
-    stream = Stream(mdp, restart, start.environment, before.stream_state, agent.task)
+    stream = Stream(mdp, restart, learner, before.stream_state)
     figures_of = stream_evaluator(mdp)
     replayed = before.steps_played
-    total, done, state, plan = n_steps + replayed, 0, start.state, None
+    total, done, stopped = n_steps + replayed, 0, before
     returns, values, optimal_values, seconds = figures = np.empty((4, total))
     visits = np.zeros((mdp.n_states, mdp.n_actions), np.int64)
-    stopped = before
     while done < total:
-        stopped = Checkpoint(
-            state, before.episodes + done, before.seed, randomness.bit_generator.state,
-            (agent, mdp), stream.state, total - done, restart,
-        )  # fmt: skip
-        began = perf_counter()
-        plan = make_plan(state, randomness)
-        planned = perf_counter()
+        stopped = learner.checkpoint(done, stream.state, total - done, restart)
+        plan = learner.plan()
         policy = mixture_or_actions(mdp.true_task, getattr(plan, "policy", None))[0]
         if policy.ndim == 1:
             policy = np.eye(mdp.n_actions)[policy]
-        keep = lambda part: agent.steps_until_replan(state, plan, part)  # noqa: B023, E731
-        episode, learned_from, asking = stream.play(policy.ravel(), total - done, keep)
+        episode = stream.play(policy.ravel(), total - done)
         now = slice(done, done + len(episode.actions))
         returns[now] = episode.rewards
         values[now], optimal_values[now] = figures_of(policy, episode)
         new = slice(max(replayed - done, 0), None)
         np.add.at(visits, (episode.states[:-1][new], episode.actions[new]), 1)
-        played = perf_counter()
-        state = update(state, plan, learned_from)
-        elapsed = perf_counter() - played + planned - began + asking
-        seconds[now] = elapsed / len(episode.actions)
+        learner.learn(episode)
+        seconds[now] = learner.seconds / len(episode.actions)
         done = now.stop
     returns, values, optimal_values, seconds = figures[:, replayed:]
-    plan = final_plan(plan, agent.task)
-    return Run(returns, values, optimal_values, seconds, plan, state, agent.task, stopped, visits)
+    plan = final_plan(learner.last_plan, agent.task)
+    return Run(
+        returns, values, optimal_values, seconds, plan, learner.state, agent.task, stopped, visits
+    )  # fmt: skip
 
 
 class Stream:
     """The true MDP as one stream of steps, and its present state."""
 
-    def __init__(
-        self, mdp: FiniteMDP, restart: float, generator: np.random.Generator, state: int, task: Any
-    ) -> None:
-        self.truth = environment_structure(mdp)
-        self.restart, self.generator = restart, generator
-        self.to_unit_scale = episode_converter(task)
+    def __init__(self, mdp: FiniteMDP, restart: float, learner: Learner, state: int) -> None:
+        self.truth, self.restart, self.learner = environment_structure(mdp), restart, learner
+        self.generator = learner.environment
         below = np.cumsum(mdp.initial_probability)
         # Drawn also where a run goes on: the first state costs one uniform.
-        first = min(np.searchsorted(below, generator.random(), side="right"), len(below) - 1)
+        first = min(np.searchsorted(below, self.generator.random(), side="right"), len(below) - 1)
         self.state = state if state >= 0 else int(mdp.initial_states[first])
         self.uniforms = np.empty((0, 3))
         """Uniforms from the present state on, three for a step."""
 
-    def play(
-        self, policy: Array, most: int, steps_kept: Callable[[Episode], int]
-    ) -> tuple[Episode, Episode, float]:
-        """Play one plan, probabilities of actions (S*A,), from the present state on.
-
-        `steps_kept` says for how many steps of an episode on the unit scale the plan is kept, and
-        `most` steps are left. Returns the episode, the episode on the unit scale, and the seconds
-        that `steps_kept` took.
-        """
-        steps, seconds = min(FIRST_STRETCH, most), 0.0
+    def play(self, policy: Array, most: int) -> Episode:
+        """Play one plan, probabilities of actions (S*A,), from the present state on, for as many of
+        the `most` steps left as the agent keeps it."""
+        steps, learner = min(FIRST_STRETCH, most), self.learner
         while True:
             if steps > len(self.uniforms):
                 more = self.generator.random((steps - len(self.uniforms), 3))
@@ -117,16 +99,13 @@ class Stream:
                 self.truth, policy, self.restart, self.uniforms[:steps], self.state, *episode
             )
             episode = cut_episode(episode, 0, played)
-            learned_from = self.to_unit_scale(episode)
-            asked = perf_counter()
-            kept = positive_integer("steps_until_replan", steps_kept(learned_from), most=played)
-            seconds += perf_counter() - asked
+            kept = learner.steps_kept(episode)
             if kept < steps or steps == most:  # a restart ends the plan, too
                 break
             steps = min(2 * steps, most)
         self.state = after if kept == played else int(episode.states[kept])
         self.uniforms = self.uniforms[kept:]
-        return cut_episode(episode, 0, kept), cut_episode(learned_from, 0, kept), seconds
+        return cut_episode(episode, 0, kept)
 
 
 def stream_evaluator(mdp: FiniteMDP) -> Callable[[Array, Episode], tuple[Any, Any]]:

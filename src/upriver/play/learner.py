@@ -1,0 +1,89 @@
+"""An agent in a run: how it begins or goes on, its clock, and the conversion of units.
+
+Every agent works on the unit scale of rewards. Only this module converts: an episode before
+`update`, and the last plan of a run.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+from upriver.agents.base import Episode, check_agent, check_state, find_methods
+from upriver.checks import check_instance, positive_integer
+from upriver.mdp import FiniteMDP, Task
+from upriver.planning import Plan
+from upriver.play.checkpoints import Checkpoint, check_fingerprint, restore_generators
+
+
+class Learner:
+    """An agent, what it has learned, and the generators of a run.
+
+    The MDP is None for a black box; an episode takes `draws` uniforms from the environment's
+    generator.
+    """
+
+    def __init__(
+        self, agent: Any, mdp: FiniteMDP | None, seed: int | None, resume: Any, draws: int
+    ) -> None:
+        check_agent(agent)
+        self.agent, self.mdp, self.task = agent, mdp, agent.task
+        if resume is not None:
+            check_instance("resume", resume, Checkpoint)
+            check_fingerprint(resume, agent, mdp)
+            check_state(agent, resume.state, finite=True)
+            last = 0 if mdp is None else mdp.n_states - 1
+            positive_integer("resume.steps_played", resume.steps_played, least=0)
+            positive_integer("resume.stream_state", resume.stream_state, least=-1, most=last)
+        seed, self.environment, self.randomness = restore_generators(resume, seed, draws)
+        self.before = Checkpoint(agent.init(), 0, seed, {}) if resume is None else resume
+        self.state = self.before.state
+        self.make_plan, self.update = find_methods(agent)
+        self.last_plan: Any = None
+        self.seconds = 0.0
+        """Time of the last plan, and of learning from it."""
+
+    def plan(self) -> Any:
+        """Return the plan of the next episode."""
+        self.last_plan = None  # a large plan is not held twice
+        began = perf_counter()
+        self.last_plan = self.make_plan(self.state, self.randomness)
+        self.seconds = perf_counter() - began
+        return self.last_plan
+
+    def to_unit_scale(self, episode: Episode) -> Episode:
+        """Return an episode with its rewards on the unit scale."""
+        units = self.task.units
+        if units.is_identity:
+            return episode
+        return episode._replace(rewards=units.to_unit_scale(episode.rewards))
+
+    def steps_kept(self, episode: Episode) -> int:
+        """Return after how many steps of an episode of a stream its plan is to be made again."""
+        began = perf_counter()
+        kept = self.agent.steps_until_replan(
+            self.state, self.last_plan, self.to_unit_scale(episode)
+        )  # fmt: skip
+        self.seconds += perf_counter() - began
+        return positive_integer("steps_until_replan", kept, most=len(episode.actions))
+
+    def learn(self, episode: Episode) -> None:
+        """Learn from the episode of the last plan, in the user's units."""
+        began = perf_counter()
+        self.state = self.update(self.state, self.last_plan, self.to_unit_scale(episode))
+        self.seconds += perf_counter() - began
+
+    def checkpoint(self, n_episodes: int, *stream: Any) -> Checkpoint:
+        """Return the checkpoint after `n_episodes` more episodes, or steps of a stream."""
+        before, generator = self.before, self.randomness.bit_generator.state
+        return Checkpoint(
+            self.state, before.episodes + n_episodes, before.seed, generator,
+            (self.agent, self.mdp), *stream,
+        )  # fmt: skip
+
+
+def final_plan(plan: Any, task: Task) -> Any:
+    """Return an agent's plan in the user's units, with the names of its task."""
+    if not isinstance(plan, Plan):
+        return plan
+    return plan.to_user_units(task)._replace(task=task)
