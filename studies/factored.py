@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,15 @@ from scipy.special import logsumexp, softmax
 import upriver as up
 from studies.factored_problems import joint_inventory, maintenance, switches
 from upriver.mdp.writing import write_file
-from upriver.results.plots import save_figure
+from upriver.results.plots import (
+    DASHES,
+    Band,
+    draw_bands,
+    figure_style,
+    make_axes,
+    save_figure,
+)
+from upriver.results.styles import assign_styles
 from upriver.results.tables import to_csv, to_markdown
 
 INSTANCES = tuple(str(i) for i in range(1, 11))
@@ -153,7 +162,7 @@ def planning(folder: Path, n_runs: int) -> list[list[Any]]:
     rows = []
     for number in INSTANCES:
         net = read_sysadmin(number)
-        n_episodes = max({10: 40, 20: 10}.get(net.n_components, 4) * n_runs // 3, 4)
+        n_episodes = max({10: 40, 20: 6}.get(net.n_components, 2) * n_runs // 3, 4)
         found = measure(
             folder, f"planning-{number}-{n_episodes}", compare_policies, net, n_episodes
         )
@@ -178,12 +187,15 @@ def learn_often(net: up.FactoredMDP, agent: Any, n_episodes: int, n_runs: int) -
     return {"returns": returns, "seconds": spent}
 
 
-def plan_often(net: up.FactoredMDP, policy: Any, n_episodes: int) -> dict[str, Any]:
-    """Return the returns (episodes,) of a policy, and the CPU seconds of an episode."""
-    up.evaluate(net, policy, 1, seed=0)  # compiles
-    began = time.process_time()
-    returns = up.evaluate(net, policy, n_episodes, seed=10_000).returns
-    return {"returns": returns, "seconds": (time.process_time() - began) / n_episodes}
+@dataclass(frozen=True)
+class KnownModel(up.agents.FactoredGreedy):
+    """Plans with the truth; runs of one seed meet the same random numbers as those of learners."""
+
+    net: Any = None
+
+    def make_policy(self, theta: Any, rng: np.random.Generator) -> Any:
+        seed = int(rng.integers(2**63))
+        return up.rollout_policy(self.net, self.scenarios, self.depth, self.base, seed=seed)
 
 
 def learning(folder: Path, n_runs: int) -> tuple[list[list[Any]], dict[str, Any]]:
@@ -192,22 +204,23 @@ def learning(folder: Path, n_runs: int) -> tuple[list[list[Any]], dict[str, Any]
     nets = {"SysAdmin 3": read_sysadmin("3")}
     nets |= {f"{n} machines": random_network(n) for n in RING_SIZES}
     for name, net in nets.items():
-        cell = f"learning-{name.replace(' ', '-').lower()}"
         runs = n_runs if net.n_components < 50 else max(n_runs // 3, 2)
-        policy = up.rollout_policy(net, base="nothing")
-        known = measure(folder, f"{cell}-known-{2 * runs}", plan_often, net, policy, 2 * runs)
-        empty = [""] * (LEARNING_EPISODES - 1)
-        rows.append([name, "known model", format_mean(known["returns"]), *empty, "1"])
-        panel = {"known model": np.full((1, LEARNING_EPISODES), known["returns"].mean())}
-        for label, kind in LEARNERS.items():
-            agent = kind(net.task(), base="nothing")
-            found = measure(
-                folder, f"{cell}-{label}-{runs}", learn_often, net, agent, LEARNING_EPISODES, runs
-            )  # fmt: skip
-            panel[label] = found["returns"]
-            cells = [format_mean(returns, 0) for returns in found["returns"].T]
-            rows.append([name, label, *cells, f"{found['seconds'] / known['seconds']:.2f}"])
-        curves[name] = panel
+        agents = {"known model": KnownModel(net.task(), base="nothing", net=net)}
+        agents |= {label: kind(net.task(), base="nothing") for label, kind in LEARNERS.items()}
+        cells = {}
+        for label, agent in agents.items():
+            cell = f"learning-{name}-{label}-{runs}".replace(" ", "-").lower()
+            steps = net, agent, LEARNING_EPISODES, runs
+            cells[label] = measure(folder, cell, learn_often, *steps)
+        known = cells["known model"]
+        for label, found in cells.items():
+            means = [format_mean(returns, 0) for returns in found["returns"].T]
+            rows.append([name, label, *means, f"{found['seconds'] / known['seconds']:.2f}"])
+        for label in LEARNERS:
+            difference = cells[label]["returns"] - known["returns"]
+            means = [format_mean(x, 0) for x in difference.T]
+            rows.append([name, f"{label} - known model", *means, ""])
+        curves[name] = {label: found["returns"] for label, found in cells.items()}
     return rows, curves
 
 
@@ -235,7 +248,7 @@ def exploration(folder: Path, n_runs: int) -> tuple[list[list[Any]], dict[str, A
         found = measure(folder, f"exploration-{label}-{n_runs}", explore, kind, n_runs)
         solved = int((found["values"] > 0.99 * found["optimum"]).sum())
         rows.append([label, f"{solved} of {n_runs}", f"{found['values'].mean():.2f}"])
-        panel["known model"] = np.full((1, SWITCH_EPISODES), found["optimum"])
+        panel["known model"] = found["optimum"]
         panel[label] = found["returns"]
     return rows, panel
 
@@ -358,7 +371,7 @@ def compare_stages(net: up.FactoredMDP, n_episodes: int) -> dict[str, Any]:
 def second_stage(folder: Path, n_runs: int) -> list[list[Any]]:
     """Return what a base policy that is fitted to the decisions of rollouts adds to them."""
     rows = []
-    for number in ("1", "2", "3"):
+    for number in ("3",):
         net = read_sysadmin(number)
         n_episodes = max(2 * n_runs, 4)
         found = measure(
@@ -372,26 +385,23 @@ def second_stage(folder: Path, n_runs: int) -> list[list[Any]]:
 
 def draw_curves(curves: dict[str, Any]) -> Any:
     """Return a figure of the return of each episode of learning, a panel for each problem."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(
-        1, len(curves), figsize=(2.6 * len(curves), 2.8), layout="constrained"
-    )
-    colours = {"known model": "#767676", "draws": "#D55E00", "greedy": "#0072B2"}
-    for ax, (name, panel) in zip(axes, curves.items(), strict=True):
-        for label, returns in panel.items():
-            episodes, mean = np.arange(1, returns.shape[1] + 1), returns.mean(axis=0)
-            ax.plot(episodes, mean, color=colours[label], label=label, lw=1.6)
-            if len(returns) > 1:
-                reach = 1.96 * returns.std(axis=0, ddof=1) / np.sqrt(len(returns))
-                ax.fill_between(
-                    episodes, mean - reach, mean + reach, color=colours[label], alpha=0.2, lw=0
-                )
-        ax.set_title(name, fontsize=9)
-        ax.set_xlabel("episode")
-        ax.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("return")
-    axes[0].legend(frameon=False, fontsize=8)
+    look = assign_styles(["optimal", *LEARNERS])
+    form: Any = {"color": look["optimal"].light, "linestyle": DASHES[look["optimal"].dash]}
+    with figure_style():
+        figure, every = make_axes(len(curves), "two")
+        for axes, (title, panel) in zip(every, curves.items(), strict=True):
+            bands = {}
+            for label in LEARNERS:
+                returns = panel[label]
+                mean, n = returns.mean(axis=0), len(returns)
+                reach = 1.96 * returns.std(axis=0, ddof=1) / np.sqrt(n)
+                number = np.arange(1, returns.shape[1] + 1)
+                bands[label] = Band(number, mean, mean - reach, mean + reach)
+            lines = draw_bands(axes, bands, look, markers=len(number) <= LEARNING_EPISODES)
+            lines["known model"] = axes.axhline(panel["known model"].mean(), **form)
+            axes.set(title=title, xlabel="episode", ylabel="return")
+            axes.set_xticks([1, *number[9::10]] if len(number) > LEARNING_EPISODES else number)
+        figure.legend(lines.values(), lines, loc="outside lower center", ncols=3)
     return figure
 
 

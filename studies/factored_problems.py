@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import poisson
 
 import upriver as up
-from upriver.envs.factored import as_graph, log_odds, pad
+from upriver.envs.factored import as_graph, log_odds
 
 GOOD, WORN, FAILED = range(3)
 REPLACED, BROKEN, FIRST_GOOD, FIRST_WORN, MAX_LOAD = 0, 1, 2, 5, 2
@@ -22,9 +22,9 @@ REPLACED, BROKEN, FIRST_GOOD, FIRST_WORN, MAX_LOAD = 0, 1, 2, 5, 2
 
 
 @lru_cache(maxsize=32)
-def maintenance_functions(sources: tuple[tuple[int, ...], ...], cost: float) -> Any:
+def maintenance_functions(graph: tuple[tuple[int, ...], tuple[int, ...]], cost: float) -> Any:
     """Return kind, reward and allowed of `maintenance`."""
-    table, degree = pad(sources)
+    indptr, sources = map(np.array, graph)
 
     def kind(x, a, i):
         if a == i + 1:
@@ -32,8 +32,8 @@ def maintenance_functions(sources: tuple[tuple[int, ...], ...], cost: float) -> 
         if x[i] == FAILED:
             return BROKEN
         load = 0
-        for j in range(degree[i]):
-            load += x[table[i, j]] == FAILED
+        for j in range(indptr[i], indptr[i + 1]):
+            load += x[sources[j]] == FAILED
         return (FIRST_GOOD if x[i] == GOOD else FIRST_WORN) + min(load, MAX_LOAD)
 
     def reward(x, a):
@@ -60,7 +60,8 @@ def maintenance(graph: ArrayLike, cost: float = 2.0, horizon: int = 40) -> up.Fa
     graph : (n, n) array
         graph[i, j] is 1 where a failure of machine i is a load on machine j.
     """
-    sources = as_graph(graph)
+    links = as_graph(graph)
+    n = len(links[0]) - 1
     features = np.zeros((FIRST_WORN + MAX_LOAD + 1, 3, 4))
     possible = np.zeros(features.shape[:2], bool)
     possible[REPLACED, GOOD] = possible[BROKEN, FAILED] = True
@@ -73,10 +74,10 @@ def maintenance(graph: ArrayLike, cost: float = 2.0, horizon: int = 40) -> up.Fa
                     load,
                 )
     logits = np.where(possible, features @ [-2.5, -4.5, -2.5, 0.8], -np.inf)
-    kind, reward, allowed = maintenance_functions(sources, float(cost))
+    kind, reward, allowed = maintenance_functions(links, float(cost))
     return up.FactoredMDP(
-        np.zeros(len(sources)), 3, ["nothing", *range(len(sources))], kind, len(logits), reward,
-        horizon, logits, features, f"maintenance-{len(sources)}", allowed=allowed,
+        np.zeros(n), 3, ["nothing", *range(n)], kind, len(logits), reward, horizon, logits,
+        features, f"maintenance-{n}", allowed=allowed,
         names=["good to worn", "good to failed", "worn to failed", "load"],
     )  # fmt: skip
 

@@ -36,11 +36,11 @@ def test_the_estimate_is_that_of_all_transitions_played():
 
 def test_draws_have_the_moments_of_the_laplace_posterior():
     net = ring(4, 3, features=True)
-    agent = up.agents.FactoredPSRL(net.task(), base=0, inflation=2.0)
+    agent = up.agents.FactoredPSRL(net.task(), base=0)
     run = up.simulate(net, agent, n_episodes=2, seed=0)
     rng = np.random.default_rng(0)
     draws = np.array([agent.choose_theta(run.model, rng) for _ in range(4000)])
-    covariance = 2.0 * np.linalg.inv(run.model.information)
+    covariance = np.linalg.inv(run.model.information)
     error = np.sqrt(np.diag(covariance) / len(draws))
     assert (np.abs(draws.mean(axis=0) - run.model.theta) < 4 * error).all()
     np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.1 * np.abs(covariance).max())
@@ -85,7 +85,6 @@ def test_bad_agents_get_one_sentence():
     net = ring(4, 3)
     for arguments, sentence in (
         ({"regularization": 0.0}, "regularization is 0"),
-        ({"inflation": -1.0}, "inflation is -1"),
         ({"scenarios": -1}, "scenarios is -1"),
         ({"base": 9}, "base 9 is unknown"),
     ):

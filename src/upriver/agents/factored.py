@@ -1,7 +1,7 @@
 """Learners of factored problems: the MNL of the components, and rollouts with what was learned.
 
-The states are not listed, so a plan is a policy that simulates when it acts, and there are no
-optimistic values to compute. What is left of optimism is a draw from the posterior.
+A plan is a policy that simulates when it acts, so there are no optimistic values to compute. What
+is left of optimism is a draw from the posterior.
 """
 
 from __future__ import annotations
@@ -100,26 +100,11 @@ class FactoredGreedy:
 class FactoredPSRL(FactoredGreedy):
     """Draws a parameter from its posterior, and plans with it for an episode.
 
-    Posterior sampling with the ridge of (2) as a normal prior, and the Laplace approximation of the
-    posterior, as `PSRLMNL` does it where states are listed:
-
-    theta ~ N(theta_hat, inflation B^-1), B the Hessian of (2) at theta_hat, lambda I included.
-
-    Parameters
-    ----------
-    inflation : float
-        1 is the posterior; more spreads the draws.
+    Posterior sampling with the ridge of (2) as a normal prior and Laplace's approximation, as
+    `PSRLMNL`: theta ~ N(theta_hat, B^-1), B the Hessian of (2) at theta_hat, lambda I included.
     """
-
-    inflation: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive_number("inflation", self.inflation)
 
     def choose_theta(self, fitted: FittedMNL, rng: np.random.Generator) -> Array:
         """Return a draw from the posterior."""
-        factor = cholesky(fitted.information, lower=True)
-        noise = rng.standard_normal(len(fitted.theta))
-        step = solve_triangular(factor, noise, trans=1, lower=True)
-        return fitted.theta + self.inflation**0.5 * step
+        noise, factor = rng.standard_normal(len(fitted.theta)), cholesky(fitted.information)
+        return fitted.theta + solve_triangular(factor, noise)

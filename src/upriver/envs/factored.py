@@ -1,7 +1,7 @@
 """Factored problems, whose states are vectors and are not listed.
 
-The functions of a problem see its constants as closures. Problems with the same structure share
-their functions, so that numba compiles them once.
+The functions of a problem are closures over its constants. Problems with the same structure share
+them, so that numba compiles them once.
 """
 
 from __future__ import annotations
@@ -30,30 +30,37 @@ def log_odds(probability: Any, name: str = "probability") -> Array:
         return np.stack([np.log1p(-p), np.log(p)], axis=1)
 
 
-def as_graph(graph: ArrayLike) -> tuple[tuple[int, ...], ...]:
-    """Return for each node the nodes that influence it."""
+def as_graph(graph: ArrayLike) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return (indptr, sources): sources[indptr[j] : indptr[j + 1]] are those that influence j."""
     links = as_whole("graph", graph)
     if links.ndim != 2 or links.shape[0] != links.shape[1] or not links.size:
         raise ValueError(
             f"graph has shape {links.shape}; it must be (n, n), graph[i, j] = 1 where i "
             "influences j"
         )
-    return tuple(tuple(np.flatnonzero(column).tolist()) for column in links.T)
-
-
-def pad(lists: tuple[tuple[int, ...], ...]) -> tuple[Array, Array]:
-    """Return lists of different lengths as a matrix, and their lengths."""
-    sizes = np.array([len(each) for each in lists])
-    table = np.zeros((len(lists), max(int(sizes.max()), 1)), np.int64)
-    for row, each in zip(table, lists, strict=True):
-        row[: len(each)] = each
-    return table, sizes
+    targets, sources = np.nonzero(links.T)
+    indptr = np.searchsorted(targets, np.arange(len(links) + 1))
+    return tuple(indptr.tolist()), tuple(sources.tolist())
 
 
 @lru_cache(maxsize=32)
-def sysadmin_functions(sources: tuple[tuple[int, ...], ...], penalty: float) -> Any:
-    """Return kind and reward of `sysadmin`, and the (sources, running) of the kinds from 2 on."""
-    table, degree = pad(sources)
+def count_less_cost(cost: float) -> Any:
+    """Return the reward of components at 1, less a cost of every action but the first."""
+
+    def reward(x, a):
+        total = -cost if a > 0 else 0.0
+        for i in range(x.shape[0]):
+            total += x[i]
+        return total
+
+    return reward
+
+
+@lru_cache(maxsize=32)
+def sysadmin_kinds(graph: tuple[tuple[int, ...], tuple[int, ...]]) -> Any:
+    """Return the kind of `sysadmin`, and the (sources, running) of the kinds from 2 on."""
+    indptr, sources = map(np.array, graph)
+    degree = np.diff(indptr)
     states = [(int(d), r) for d in np.unique(degree) for r in range(int(d) + 1)]
     first_kind = np.array([2 + states.index((int(d), 0)) for d in degree])
 
@@ -63,17 +70,11 @@ def sysadmin_functions(sources: tuple[tuple[int, ...], ...], penalty: float) -> 
         if x[i] == 0:
             return DOWN
         k = first_kind[i]
-        for j in range(degree[i]):
-            k += x[table[i, j]]
+        for j in range(indptr[i], indptr[i + 1]):
+            k += x[sources[j]]
         return k
 
-    def reward(x, a):
-        total = -penalty if a > 0 else 0.0
-        for i in range(x.shape[0]):
-            total += x[i]
-        return total
-
-    return kind, reward, states
+    return kind, states
 
 
 @check_kinds
@@ -92,10 +93,9 @@ def sysadmin(
     graph : (n, n) array
         graph[i, j] is 1 where machine i influences machine j.
     """
-    sources = as_graph(graph)
-    n = len(sources)
-    penalty = finite_number("penalty", penalty, -np.inf)
-    kind, reward, states = sysadmin_functions(sources, penalty)
+    links = as_graph(graph)
+    n, reward = len(links[0]) - 1, count_less_cost(finite_number("penalty", penalty, -np.inf))
+    kind, states = sysadmin_kinds(links)
     log_odds(reboot_probability, "reboot_probability")
     chances = [reboot_probability, 1.0] + [0.45 + 0.5 * (1 + r) / (1 + d) for d, r in states]
     return FactoredMDP(
@@ -106,8 +106,8 @@ def sysadmin(
 
 
 @lru_cache(maxsize=32)
-def game_of_life_functions(rows: int, columns: int, levels: tuple[int, ...], cost: float) -> Any:
-    """Return kind and reward of `game_of_life`; levels are the numbers of the cells' noises."""
+def game_of_life_kinds(rows: int, columns: int, levels: tuple[int, ...]) -> Any:
+    """Return the kind of `game_of_life`; levels are the numbers of the cells' noises."""
     level = np.array(levels)
 
     def kind(x, a, i):
@@ -119,13 +119,7 @@ def game_of_life_functions(rows: int, columns: int, levels: tuple[int, ...], cos
         lives = neighbours == 3 or (x[i] == 1 and neighbours == 2) or a == i + 1
         return 2 * level[i] + lives
 
-    def reward(x, a):
-        total = -cost if a > 0 else 0.0
-        for i in range(x.shape[0]):
-            total += x[i]
-        return total
-
-    return kind, reward
+    return kind
 
 
 @check_kinds
@@ -150,8 +144,8 @@ def game_of_life(
     if given.size != 1 and given.shape != cells.shape:
         raise ValueError(f"noise has shape {given.shape}; it must be one number or {cells.shape}")
     flips, level = np.unique(np.broadcast_to(given, cells.shape), return_inverse=True)
-    cost, numbers = finite_number("cost", cost, -np.inf), tuple(level.ravel().tolist())
-    kind, reward = game_of_life_functions(*cells.shape, numbers, cost)
+    kind = game_of_life_kinds(*cells.shape, tuple(level.ravel().tolist()))
+    reward = count_less_cost(finite_number("cost", cost, -np.inf))
     log_odds(flips, "noise")
     chances = np.stack([flips, 1.0 - flips], axis=1).ravel()
     return FactoredMDP(

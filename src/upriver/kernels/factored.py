@@ -40,16 +40,8 @@ def with_next_state(reward):
     return njit(lambda x, a, x2: reward(x, a))
 
 
-@njit
-def allow_all(x, a):
-    """Return True: every state has every action."""
-    return True
-
-
-@njit
-def no_base(x, h):
-    """Stand for the base policy where that is one action."""
-    return 0
+allow_all = njit(lambda x, a: True)  # for problems without actions by state
+no_base = njit(lambda x, h: 0)  # stands for the base policy where that is one action
 
 
 @njit

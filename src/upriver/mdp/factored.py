@@ -241,23 +241,15 @@ class FactoredMDP:
     def count(self, states: ArrayLike, actions: ArrayLike, next_states: ArrayLike) -> Array:
         """Return how often each possible (kind, value) was seen in T transitions.
 
-        Parameters
-        ----------
-        states, next_states : (T, n) integers
-        actions : (T,) integers
-            The numbers of the actions.
-
-        Returns
-        -------
-        array
-            The counts that `fit_mnl` takes with `features.components`.
+        The transitions are states (T, n), the numbers of actions (T,), and next_states (T, n). The
+        counts are those that `fit_mnl` takes with `features.components`.
         """
         kinds, after = self.kinds(states, actions), self.as_states("next_states", next_states)
         if kinds.shape != after.shape:
             raise ValueError(f"next_states has shape {after.shape}, states {kinds.shape}")
         for t, i in np.argwhere(~self.support[kinds, after])[:1]:
-            before = self.as_states("states", states)[t]
-            self.raise_fault(kernels.BAD_VALUE, kinds[t, i], i, after[t, i], before)
+            x = np.asarray(states)[t]
+            self.raise_fault(kernels.BAD_VALUE, kinds[t, i], i, after[t, i], x)
         cells = (kinds * self.support.shape[1] + after).ravel()
         seen = np.bincount(cells, minlength=self.support.size)[self.support.ravel()]
         return np.append(seen, np.zeros(self.n_extra_rows))
@@ -318,11 +310,12 @@ class FactoredMDP:
         return FactoredMDP(kind=kind, reward=reward, allowed=allowed, **numbers)
 
     def card(self) -> Card:
-        steps = {"horizon": self.horizon} if self.discount is None else {"discount": self.discount}
         sizes = {"components": self.n_components, "actions": self.n_actions, "kinds": self.n_kinds}
-        known = "unknown" if self.logits is None else "known"
-        facts = {**sizes, "parameters": self.dimension, **steps, "logits": known}
-        return Card(facts, of=self.name, brief=self.name)
+        steps = {"horizon": self.horizon} if self.discount is None else {"discount": self.discount}
+        known = {"logits": "unknown" if self.logits is None else "known"}
+        return Card(
+            {**sizes, "parameters": self.dimension, **steps, **known}, of=self.name, brief=self.name
+        )
 
     @cached_property
     def takes_next_state(self) -> bool:
@@ -373,17 +366,16 @@ class FactoredMDP:
 
     def raise_fault(self, what: int, first: int, second: int, value: int, x: Array) -> None:
         """Raise a ValueError for what is wrong in state x, see `kernels.factored`."""
-        messages = {
-            kernels.BAD_KIND: f"kind returns {value} for action {first} and component {second} in "
-            f"state {{}}; it must be from 0 to {self.n_kinds - 1}",
-            kernels.BAD_VALUE: f"component {second} takes the value {value} by kind {first} in "
-            "state {}, which its n_values or the support of the kind do not allow",
-            kernels.BAD_REWARD: f"reward of action {first} is not finite in state {{}}",
-            kernels.BAD_BASE: f"base returns {value} in state {{}}; actions are 0 to "
-            f"{self.n_actions - 1}",
-            kernels.NO_ACTION: "allowed leaves no action in state {}; it must leave one",
-        }
-        raise ValueError(messages[what].format(format_value(x.tolist())))
+        at, actions = f"in state {format_value(x.tolist())}", f"0 to {self.n_actions - 1}"
+        raise ValueError({
+            kernels.BAD_KIND: f"kind returns {value} for action {first} and component {second} "
+            f"{at}; it must be from 0 to {self.n_kinds - 1}",
+            kernels.BAD_VALUE: f"component {second} takes the value {value} by kind {first} {at}, "
+            "which its n_values or the support of the kind do not allow",
+            kernels.BAD_REWARD: f"reward of action {first} is not finite {at}",
+            kernels.BAD_BASE: f"base returns {value} {at}; actions are {actions}",
+            kernels.NO_ACTION: f"allowed leaves no action {at}; it must leave one",
+        }[what])  # fmt: skip
 
     def _check_logits(self, logits: Any) -> Array:
         table, shape = as_float("logits", logits), (self.n_kinds, int(self.n_values.max()))
@@ -397,8 +389,9 @@ class FactoredMDP:
 
     def draw_states(self) -> Array:
         """Return the start and random states, on which functions are tried out."""
-        shape = max(N_TRIED, 2 * self.n_actions), self.n_components
-        return np.vstack([self.start, np.random.default_rng(0).integers(self.n_values, size=shape)])
+        n, size = self.n_components, max(N_TRIED, min(2 * self.n_actions, 10**5 // len(self.start)))
+        drawn = np.random.default_rng(0).integers(self.n_values, size=(size, n))
+        return np.vstack([self.start, drawn])
 
     def _try_functions(self) -> None:
         """Try the functions out, with each action in turn."""
