@@ -24,7 +24,7 @@ REPLACED, BROKEN, FIRST_GOOD, FIRST_WORN, MAX_LOAD = 0, 1, 2, 5, 2
 @lru_cache(maxsize=32)
 def maintenance_functions(graph: tuple[tuple[int, ...], tuple[int, ...]], cost: float) -> Any:
     """Return kind, reward and allowed of `maintenance`."""
-    indptr, sources = map(np.array, graph)
+    indptr, sources = (np.array(x, np.int64) for x in graph)
 
     def kind(x, a, i):
         if a == i + 1:

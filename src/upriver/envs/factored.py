@@ -59,7 +59,7 @@ def count_less_cost(cost: float) -> Any:
 @lru_cache(maxsize=32)
 def sysadmin_kinds(graph: tuple[tuple[int, ...], tuple[int, ...]]) -> Any:
     """Return the kind of `sysadmin`, and the (sources, running) of the kinds from 2 on."""
-    indptr, sources = map(np.array, graph)
+    indptr, sources = (np.array(x, np.int64) for x in graph)
     degree = np.diff(indptr)
     states = [(int(d), r) for d in np.unique(degree) for r in range(int(d) + 1)]
     first_kind = np.array([2 + states.index((int(d), 0)) for d in degree])

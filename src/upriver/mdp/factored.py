@@ -436,7 +436,7 @@ def try_function(name: str, function: Any, calls: list[Any], whole: bool) -> lis
         except kernels.CompileError as error:
             lines = [line.strip(" >") for line in str(error).splitlines()[1:] if line.strip(" >")]
             reason = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
-            why = "it must not change the state: " if "readonly array" in reason else ""
+            why = "it must not change the state: " if "setitem" in reason else ""
             raise ValueError(f"{name} cannot be compiled by numba: {why}{reason}") from None
         except Exception as error:
             call = ", ".join(format_value(np.asarray(x).tolist()) for x in given)

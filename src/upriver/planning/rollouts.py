@@ -109,12 +109,10 @@ class RolloutPolicy:
         return problem.action_names[self.choose(state, h, True)]
 
     def choose(self, x: Array, h: int, in_threads: bool) -> int:
-        """Return the number of the action whose rollouts earn most: sequential halving.
+        """Return the number of the action whose rollouts earn most, by sequential halving.
 
-        All allowed actions are followed by the base policy on the same random scenarios, which
-        threads may share. The better half is kept and the number of scenarios doubled; the last
-        round compares two. Among equals the base policy's own action goes first, then the smallest
-        number.
+        Threads may share the scenarios of a round. Among equals the base policy's own action goes
+        first, then the smallest number.
         """
         problem = self.problem
         find_candidates, run_scenarios = self.compile_loops(problem)[:2]
@@ -124,7 +122,6 @@ class RolloutPolicy:
         n_steps = min(self.depth, (problem.horizon or 10**10) - h)
         while more and m > 1:
             returns = np.empty((more, m))
-
             work = partial(
                 problem.run, run_scenarios, x, h, n_steps, rule, kernel_view(problem.n_values),
                 problem.weight, problem.cumulative, self.key, done, candidates, returns,
@@ -156,7 +153,7 @@ def rollout_policy(
         With logits.
     scenarios : int
         Of the first round, in which every action takes part. A round keeps the better half of the
-        actions and has as many scenarios as all before together; the last one compares two.
+        actions and doubles the scenarios; the last one compares two.
     depth : int
         Steps of a rollout, the first action included. More steps are noisier; 6 to 10 are
         enough where actions have effects soon.
@@ -198,7 +195,8 @@ def simulate_policy(
     -------
     states (E, T + 1, n), empty without `record`; actions (E, T); rewards (E, T)
     """
-    n_steps, plans = episode_length(problem), policy.scenarios > 0
+    n_steps = episode_length(problem)
+    length = 1 if policy.scenarios else n_steps  # of what is played at once
     states = np.empty((n_episodes * record, n_steps + 1, problem.n_components), np.int64)
     actions, rewards = np.empty((n_episodes, n_steps), np.int64), np.empty((n_episodes, n_steps))
     play_steps, key = policy.compile_loops(problem)[2], make_key(seed, 0)
@@ -208,14 +206,13 @@ def simulate_policy(
             x, a = np.array(problem.start), policy.constant
             visited = states[e] if record else np.empty((n_steps + 1, len(x)), np.int64)
             visited[0] = x
-            for h in range(n_steps) if plans else [0]:
-                now = slice(h, h + 1 if plans else n_steps)
-                if plans:
+            for h in range(0, n_steps, length):
+                if policy.scenarios:
                     a = policy.choose(x, h, n_episodes == 1)
                 problem.run(
                     play_steps, x, h, (problem.n_actions, a), kernel_view(problem.n_values),
                     problem.cumulative, np.uint64(kernels.derive_key(key, e)), visited[h:],
-                    actions[e, now], rewards[e, now],
+                    actions[e, h : h + length], rewards[e, h : h + length],
                 )  # fmt: skip
 
     parallel_ranges(work, n_episodes) if n_episodes > 1 else work(0, 1)
@@ -250,7 +247,6 @@ class SimulatedValue(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The mean return."""
         return float(self.returns.mean())
 
     @property
@@ -262,10 +258,8 @@ class SimulatedValue(NamedTuple):
     def __sub__(self, other: SimulatedValue) -> SimulatedValue:
         """Return what this policy earned more, episode by episode, on common random numbers."""
         if self.seed != other.seed or len(self.returns) != len(other.returns):
-            raise ValueError(
-                f"these are {len(self.returns)} episodes of seed {self.seed} and "
-                f"{len(other.returns)} of seed {other.seed}; a difference needs the same ones"
-            )
+            mine, its = (f"{len(x.returns)} episodes of seed {x.seed}" for x in (self, other))
+            raise ValueError(f"these are {mine} and {its}; a difference needs the same ones")
         return SimulatedValue(self.returns - other.returns, self.seed)
 
     def card(self) -> Card:

@@ -76,9 +76,8 @@ def run_agent(
     returns = [discounted_sum(agent.task, x.rewards[None])[0] for x in episodes]
     fitted = agent.fit(state)
     greedy = agent.make_policy(fitted.theta, randomness)
-    return FactoredRun(
-        np.array(returns), seconds, episodes, plan, greedy, fitted, state, agent.task
-    )  # fmt: skip
+    found = np.array(returns), seconds, episodes, plan, greedy, fitted, state, agent.task
+    return FactoredRun(*found)
 
 
 def simulate_factored(
@@ -116,8 +115,7 @@ def learn_factored(env: Any, agent: Any, n_episodes: int, seed: int | None) -> F
             states.append(x)
             rewards.append(float(reward))
             over = ended or truncated
-        return Episode(
-            task.as_states("observation", states), np.array(actions), np.array(rewards)
-        )  # fmt: skip
+        visited = task.as_states("observation", states)
+        return Episode(visited, np.array(actions), np.array(rewards))
 
     return run_agent(agent, n_episodes, seed, play)
