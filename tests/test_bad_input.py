@@ -66,11 +66,12 @@ CASES = {
     "features of an MDP": (lambda: up.features.shared(MDP), r"task is a FiniteMDP; (use|pass) mdp.task\(\)"),  # type: ignore
     "every state of a large problem": (lambda: up.envs.riverswim(10_000).task("full"), r"10,000 states have about 200,000,000 triples .*at most 100,000,000"),
     "actions that are nothing": (lambda: up.FiniteMDP.from_functions(0, lambda s: None, lambda s, a: [s], lambda s, a, t: 1.0, lambda s, a: 0.0, 3), r"actions\(0\) is None; it must be a list"),
+    "a reward that is nan": (lambda: up.FiniteMDP.from_functions(0, ["a"], lambda s, a: [s], lambda s, a, t: 1.0, lambda s, a: np.nan, 3), r"reward\(0, 'a'\) is nan; it must be a number"),
     "a reward in words": (lambda: up.FiniteMDP.from_functions(0, ["a"], lambda s, a: [s], lambda s, a, t: 1.0, lambda s, a: "x", 3), r"\(0, 'a'\) is 'x'; it must be a number"),
-    "a reward that is no function": (lambda: up.FiniteMDP.from_functions(0, ["a"], lambda s, a: [s], lambda s, a, t: 1.0, 3, 3), "reward is a int"),  # type: ignore
+    "a reward that is no function": (lambda: up.FiniteMDP.from_functions(0, ["a"], lambda s, a: [s], lambda s, a, t: 1.0, 3, 3), "reward is an int"),  # type: ignore
     "one transition that is no list": (lambda: TASK.with_transitions(np.array("x")), "it must be a list"),  # type: ignore
     "more observed pairs": (lambda: TASK.with_transitions([(0, 0)]), r"transition \(0, 0\) must be"),  # type: ignore
-    "pooled numbers": (lambda: up.features.pooled(3), "shared is a int; it must be a Features"),  # type: ignore
+    "pooled numbers": (lambda: up.features.pooled(3), "shared is an int; it must be a Features"),  # type: ignore
     "checks of an MDP": (lambda: up.check_policy_value(MDP, None), "model is a FiniteMDP"),  # type: ignore
     "checks without a log": (lambda: up.check_policy_value(fitted(), np.zeros((6, 4), int)), "the model does not know which rows are one individual's"),
     "names that are a matrix": (lambda: up.Task.from_successors(sparse.eye_array(3).tocsr(), ["a"], lambda s, a: [s], horizon=2), "states is .*; it must be a list"),
@@ -171,7 +172,7 @@ CASES = {
     "an unhashable observation": (lambda: up.learn(Plain({}), AGENT, 1), "observation {} is unknown"),
     "a reward out of range": (lambda: up.learn(Plain(0, 7.0), up.agents.Always(TASK.with_unknown_reward()), 1), "paid 7.0, outside reward_range"),
     "an end that is no state": (lambda: up.learn(Plain(), AGENT, 1, end="over"), "end 'over' is unknown"),
-    "state_of that is no function": (lambda: up.learn(Plain(), AGENT, 1, state_of=3), "state_of is a int"),
+    "state_of that is no function": (lambda: up.learn(Plain(), AGENT, 1, state_of=3), "state_of is an int"),
     "a black box as a table": (lambda: up.envs.from_gymnasium(Plain(), 3), "has no transition table P"),
     "a jump out of the support": (lambda: up.learn(Plain(2), up.agents.UCRLMNL(TASK, PHI, radius=0.0), 3), r"went from \(s=2, a=.left.\) to 2"),
     # problems too large to list

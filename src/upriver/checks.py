@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from operator import index
 from os import PathLike
@@ -33,19 +33,22 @@ NUMBER = int | float | np.integer | np.floating
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+def with_article(noun: str) -> str:
+    """Return a noun with its article: a Task, an Experiment."""
+    return f"an {noun}" if noun[0].lower() in "aeio" else f"a {noun}"
+
+
 def describe_kind(name: str, value: Any, kind: str) -> str:
     """Return the sentence for a value of another kind; an MDP in place of its task has a hint."""
-    allowed = f"it must be {kind}"
-    if kind == "a Task" and hasattr(value, "true_task"):
-        allowed = "use mdp.task()"
-    return f"{name} is a {type(value).__name__}; {allowed}"
+    is_mdp = kind == "a Task" and hasattr(value, "true_task")
+    allowed = "use mdp.task()" if is_mdp else f"it must be {kind}"
+    return f"{name} is {with_article(type(value).__name__)}; {allowed}"
 
 
 def check_instance(name: str, value: Any, kind: type) -> Any:
     """Return the value if it is of that kind."""
     if not isinstance(value, kind):
-        article = "an" if kind.__name__[0] in "AEIO" else "a"
-        raise TypeError(describe_kind(name, value, f"{article} {kind.__name__}"))
+        raise TypeError(describe_kind(name, value, with_article(kind.__name__)))
     return value
 
 
@@ -118,12 +121,13 @@ def read_annotation(text: str) -> list[tuple[str, Callable[[Any], bool]]]:
         name = part if part in KINDS else part.partition("[")[0]
         if name not in KINDS and name not in CLASSES:
             return []
-        kinds.append(KINDS.get(name) or (f"a {name}", is_class(name)))
+        of_class = partial(is_of_class, name)
+        kinds.append(KINDS.get(name) or (with_article(name), of_class))
     return kinds
 
 
-def is_class(name: str) -> Callable[[Any], bool]:
-    return lambda value: any(kind.__name__ == name for kind in type(value).__mro__)
+def is_of_class(name: str, value: Any) -> bool:
+    return any(kind.__name__ == name for kind in type(value).__mro__)
 
 
 def read_only_copy(values: Any, kind: Any = None) -> Array:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array
+from upriver.checks import Array, positive_integer
 from upriver.experiments.build import RunSpec
-from upriver.experiments.execute import Outcome, execute
+from upriver.experiments.execute import SweepResult, execute
 from upriver.experiments.spec import TUNING_SEEDS, AgentEntry, Experiment, combinations
 from upriver.mdp.writing import write_file
 from upriver.results.runs import Sample, read_results
@@ -52,10 +52,10 @@ class Tuned(NamedTuple):
     """The experiment with the chosen settings, on its own evaluation seeds."""
     points: list[Point]
     warnings: list[str]
-    outcome: Outcome
+    outcome: SweepResult
 
 
-class Candidate(NamedTuple):
+class GridPoint(NamedTuple):
     """A grid point of one agent on one environment, and its runs."""
 
     env: str
@@ -95,8 +95,7 @@ def tune(
     how
         Arguments of `execute`.
     """
-    if runs < 2:
-        raise ValueError(f"runs is {runs}; tuning needs at least 2 for an interval")
+    positive_integer("runs", runs, least=2, most=TUNING_SEEDS)  # one has no interval
     seeds = range(TUNING_SEEDS, TUNING_SEEDS + runs)
     candidates = list_candidates(experiment, seeds, shared)
     if not candidates:
@@ -117,7 +116,7 @@ def tune(
     return Tuned(tuned, points, warnings, outcome)
 
 
-def list_candidates(experiment: Experiment, seeds: range, shared: bool) -> list[Candidate]:
+def list_candidates(experiment: Experiment, seeds: range, shared: bool) -> list[GridPoint]:
     """Return every grid point of every agent on every environment, with its runs.
 
     What `at` fixes on an environment stays as it is there.
@@ -131,12 +130,12 @@ def list_candidates(experiment: Experiment, seeds: range, shared: bool) -> list[
             for numbers in grid if grid != [{}] else ():
                 at = {place: {**numbers, **fixed}}
                 runs = experiment.runs_of(environment, agent.model_copy(update={"at": at}), seeds)
-                found.append(Candidate(place, agent.full_label, numbers, runs))
+                found.append(GridPoint(place, agent.full_label, numbers, runs))
     return found
 
 
 def choose(
-    candidates: list[Candidate], samples: dict[Any, Sample], runs: int, shared: bool
+    candidates: list[GridPoint], samples: dict[Any, Sample], runs: int, shared: bool
 ) -> tuple[list[Point], list[str]]:
     """Return all points, the best of each agent marked, and what is doubtful about the choices.
 

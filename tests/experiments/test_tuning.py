@@ -184,7 +184,7 @@ def test_points_that_play_alike_tie(tmp_path):
 def test_mistakes_are_sentences(tmp_path):
     with pytest.raises(ValueError, match="has a grid with a setting left to tune"):
         tune(sweep([{"agent": "random"}], seeds=1), tmp_path)
-    with pytest.raises(ValueError, match="runs is 1; tuning needs at least 2"):
+    with pytest.raises(ValueError, match="runs is 1; it must be a whole number of at least 2"):
         tune(TWO, tmp_path, runs=1)
     with pytest.raises(ValueError, match=r"grid.radius is \[\]; it should have at least 1 item"):
         tune(sweep([{"agent": "ucrl-mnl", "grid": {"radius": []}}], seeds=1), tmp_path)
@@ -210,14 +210,14 @@ def choice(scores: dict[float, np.ndarray], shared: bool = False, optimum: float
     """`choose` over radii with the scores of common seeds given."""
     from upriver.experiments.build import RunSpec
     from upriver.results.runs import Sample
-    from upriver.tuning import Candidate, choose
+    from upriver.tuning import GridPoint, choose
 
     candidates, samples = [], {}
     for radius, values in scores.items():
         seeds = np.arange(len(values))
         own = "e", "a", {}, "x", {"radius": radius}, None, None, None, 1
         runs = [RunSpec(*own, int(seed)) for seed in seeds]
-        candidates.append(Candidate("e", "a", {"radius": radius}, runs))
+        candidates.append(GridPoint("e", "a", {"radius": radius}, runs))
         column = np.asarray(values, float)[:, None]
         samples["e", "a", runs[0].setting] = Sample(
             "e", "a", runs[0].setting, seeds, column, column, np.full_like(column, optimum)
@@ -229,7 +229,7 @@ def test_seeds_and_settings_of_an_earlier_search_do_not_count():
     """The folder has ten seeds of two points and a third point; the search has four seeds."""
     from upriver.experiments.build import RunSpec
     from upriver.results.runs import Sample
-    from upriver.tuning import Candidate, choose
+    from upriver.tuning import GridPoint, choose
 
     def point(radius: float, values: list[float]):
         own = "e", "a", {}, "x", {"radius": radius}, None, None, None, 1
@@ -237,7 +237,7 @@ def test_seeds_and_settings_of_an_earlier_search_do_not_count():
         column = np.array(values)[:, None]
         key = "e", "a", runs[0].setting
         sample = Sample(*key, np.arange(10), column, column, np.full((10, 1), 2.0))
-        return Candidate("e", "a", {"radius": radius}, runs), {key: sample}
+        return GridPoint("e", "a", {"radius": radius}, runs), {key: sample}
 
     first, stored = point(0.1, [1.0] * 4 + [0.0] * 6)
     second, more = point(0.2, [0.9] * 4 + [9.0] * 6)
@@ -291,7 +291,7 @@ def test_a_discounted_stream_is_tuned_by_regret():
     """The values of the steps are those of the states reached, which the better agent may leave."""
     from upriver.experiments.build import RunSpec
     from upriver.results.runs import Sample
-    from upriver.tuning import Candidate, choose
+    from upriver.tuning import GridPoint, choose
 
     candidates, samples = [], {}
     for radius, best, regret in ((0.1, 9.0, 2.0), (0.2, 4.0, 0.0)):
@@ -302,7 +302,7 @@ def test_a_discounted_stream_is_tuned_by_regret():
         key = "e", "a", runs[0].setting
         values = optimal - regret
         samples[key] = Sample(*key, np.arange(3), values, values, optimal, "step", 1.0)
-        candidates.append(Candidate("e", "a", {"radius": radius}, runs))
+        candidates.append(GridPoint("e", "a", {"radius": radius}, runs))
     for shared in (False, True):
         points, _ = choose(candidates, samples, 3, shared)
         assert [p.numbers["radius"] for p in points if p.chosen] == [0.2]

@@ -475,7 +475,7 @@ def test_a_model_without_covariates_has_a_task(frame):
         aged.transitions("ill", "rest")
     for call in (up.plan_from_model, lambda m: up.policy_value(m, "behaviour")):
         call(aged)  # each individual has an age of its own
-        with pytest.raises(TypeError, match="model is a int"):
+        with pytest.raises(TypeError, match="model is an int"):
             call(3)
 
 

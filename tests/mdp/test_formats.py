@@ -192,7 +192,7 @@ def test_problems_too_large_to_list_are_refused_before_they_are_listed(monkeypat
 def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="has no column 'reward'"):
         up.FiniteMDP.from_frame({k: v for k, v in WALK.items() if k != "reward"}, 4)
-    with pytest.raises(TypeError, match="frame is a int"):
+    with pytest.raises(TypeError, match="frame is an int"):
         up.FiniteMDP.from_frame(3, 4)
     with pytest.raises(ValueError, match="start 'pub' is unknown"):
         up.FiniteMDP.from_frame(WALK, 4, initial_state="pub")

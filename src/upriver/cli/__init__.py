@@ -57,14 +57,19 @@ def run_command(words: list[str]) -> int:
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except (CycloptsError, ValueError, TypeError, FileNotFoundError, NotADirectoryError) as error:
-        text = str(error) if isinstance(error, CycloptsError) else name_option(str(error), words[0])
-        return print_error(errors, error, debug, getattr(error, "exit_code", 2), text)
     except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (OSError, MemoryError) as error:
-        return print_error(errors, error, debug, 1)
+    except (CycloptsError, ValueError, TypeError, OSError, MemoryError) as error:
+        wrong_call = not isinstance(error, OSError | MemoryError)
+        wrong_call |= isinstance(error, FileNotFoundError | NotADirectoryError)
+        text = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            text = f"{error.filename}: {error.strerror}"
+        elif not isinstance(error, CycloptsError):
+            text = name_option(text, words[0])
+        code = getattr(error, "exit_code", 2 if wrong_call else 1)
+        return print_error(errors, error, debug, code, text)
 
 
 def make_app(errors: Any, everything: bool = True) -> App:
@@ -84,14 +89,12 @@ def make_app(errors: Any, everything: bool = True) -> App:
     return app
 
 
-def print_error(
-    console, error: BaseException, debug: bool, code: int, text: str | None = None
-) -> int:
+def print_error(console: Any, error: BaseException, debug: bool, code: int, text: str) -> int:
     from upriver.results.tables import escape_controls
 
     if debug:
         console.print_exception()
-    text = (str(error) if text is None else text).strip() or type(error).__name__
+    text = text.strip() or type(error).__name__
     text = text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} ..."
     console.print(f"upriver: {escape_controls(text)}", markup=False)
     return code

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from upriver.cli import CALL
 
 if TYPE_CHECKING:
-    from upriver.experiments import Experiment, Outcome
+    from upriver.experiments import Experiment, SweepResult
 
 
 @Parameter(name="*")
@@ -92,7 +92,7 @@ def keep_on_interrupt(work: Callable[[], Any], folder: Path) -> Any:
         raise
 
 
-def print_outcome(outcome: Outcome, folder: Path) -> int:
+def print_outcome(outcome: SweepResult, folder: Path) -> int:
     """Print what became of the runs, and return the exit code."""
     numbers = f"{outcome.stored} were stored, {outcome.ran} ran, {len(outcome.failed)} failed"
     print(f"{outcome.total} runs in {folder}: {numbers}")

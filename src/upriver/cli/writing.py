@@ -71,7 +71,7 @@ def make_template(name: str) -> str:
 
     text = (resources.files("upriver.cli") / "start.toml").read_text(encoding="utf-8")
     text = text.replace('"NAME"', json.dumps(name))  # TOML has the strings of JSON
-    loads(text, name)  # refuses a name that labels cannot have
+    loads(text)  # refuses a name that labels cannot have
     return text
 
 

@@ -8,12 +8,22 @@ This package imports pydantic and pyarrow; `import upriver` does not import it.
 """
 
 from upriver.experiments.build import RunSpec, run_one
-from upriver.experiments.execute import Outcome, execute
+from upriver.experiments.execute import SweepResult, execute
 from upriver.experiments.registry import import_code
 from upriver.experiments.spec import Experiment, catalogue, load, parse
 from upriver.experiments.store import Store, check, read_records
 
 __all__ = [
-    "Experiment", "Outcome", "RunSpec", "Store", "catalogue", "check", "execute", "import_code",
-    "load", "parse", "read_records", "run_one",
+    "Experiment",
+    "RunSpec",
+    "Store",
+    "SweepResult",
+    "catalogue",
+    "check",
+    "execute",
+    "import_code",
+    "load",
+    "parse",
+    "read_records",
+    "run_one",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from upriver.experiments.store import BadFile, Store, read_run
 
 
 @add_repr
-class Outcome(NamedTuple):
+class SweepResult(NamedTuple):
     """What became of the runs that were requested."""
 
     total: int
@@ -49,7 +49,7 @@ def execute(
     reporter: Reporter | None = None,
     run_timeout: float | None = None,
     command: str = "",
-) -> Outcome:
+) -> SweepResult:
     """Play what is missing of an experiment, or of a list of runs, in the folder `out`.
 
     The files do not depend on how the runs are played. Only one process at a time may write into
@@ -97,7 +97,7 @@ def execute(
     gone = [r for r in pending if id(r) not in known and not store.path(r).is_file()]
     failed += [(run, f"it was played, and {store.path(run)} is missing") for run in gone]
     stored = len(runs) - len(pending)
-    return Outcome(len(runs), stored, len(pending) - len(failed), failed, broken)
+    return SweepResult(len(runs), stored, len(pending) - len(failed), failed, broken)
 
 
 def play_all(

@@ -280,7 +280,10 @@ class Cluster(InProcess):
 def open_executor(jobs: int, cluster: str | None, timeout: float | None) -> Iterator[InProcess]:
     """Open the executor that the options of `execute` ask for, and close it at the end."""
     if cluster is not None:
-        with connect(cluster, jobs) as client, closing(Cluster(client, cluster, timeout)) as there:
+        with (
+            connect_dask(cluster, jobs) as client,
+            closing(Cluster(client, cluster, timeout)) as there,
+        ):
             yield there
         return
     apart = jobs > 1 or timeout is not None
@@ -289,7 +292,7 @@ def open_executor(jobs: int, cluster: str | None, timeout: float | None) -> Iter
 
 
 @contextmanager
-def connect(address: str, jobs: int) -> Iterator[Any]:
+def connect_dask(address: str, jobs: int) -> Iterator[Any]:
     """Open a client of the scheduler at `address`, or of a cluster started for this sweep."""
     try:
         from distributed import Client, LocalCluster

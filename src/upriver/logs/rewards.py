@@ -364,7 +364,7 @@ def tabulate(
     @cache  # segments and steps often have the same values
     def paid(*values: Any) -> Array:
         with_values = partial(function, **dict(zip(more, values, strict=True)))
-        return declaring.tabulate("reward", with_values, names)
+        return declaring.tabulate_calls("reward", with_values, names)
 
     found = np.array([
         np.concatenate([paid(*(x[c] for c in more)) for x in of_step])

@@ -150,7 +150,9 @@ def from_functions(
     weights = as_float("the probabilities of start", list(starts.values()))
     found = declaring.explore(list(starts), actions, successors, max_steps, max_states)
     chances = np.ones(len(found.pair))
-    chances[: found.n_listed] = declaring.tabulate("probability", probability, found.triples())
+    chances[: found.n_listed] = declaring.tabulate_calls(
+        "probability", probability, found.triples()
+    )
     rewards = declaring.tabulate_reward(reward, found)
     initial = np.pad(weights, (0, len(found.states) - len(weights)))
     if terminal is not None:

@@ -188,19 +188,19 @@ def call_for_number(
 ) -> float:
     """Return the number that the user's function of that name gives.
 
-    unknown: whether it may return None, which becomes NaN; it must then not return NaN itself.
+    unknown: whether it may return None, which becomes NaN; it must not return NaN itself.
     """
     value = function(*arguments)
     if value is None and unknown:
         return np.nan
     with suppress(TypeError, ValueError, OverflowError):
-        if not (np.isnan(number := float(value)) and unknown):
+        if not np.isnan(number := float(value)):
             return number
     call, more = ", ".join(map(repr, arguments)), ", or None for unknown" if unknown else ""
     raise TypeError(f"{name}({call}) is {format_value(value)}; it must be a number{more}")
 
 
-def tabulate(
+def tabulate_calls(
     name: str, function: Callable[..., Any], arguments: Iterable[Any], unknown: bool = False
 ) -> Array:
     """Return the numbers that the user's function gives for each tuple of arguments."""
@@ -221,14 +221,14 @@ def tabulate_reward(reward: Callable[..., Any], found: Explored, unknown: bool =
         pairs, row = np.unique(found.pair[: found.n_listed], return_inverse=True)
         at = zip(*divmod(pairs, found.shape[1]), strict=True)
         names = ((found.states[i], found.actions[j]) for i, j in at)
-    rewards[: found.n_listed] = tabulate("reward", reward, names, unknown)[row]
+    rewards[: found.n_listed] = tabulate_calls("reward", reward, names, unknown)[row]
     return rewards
 
 
 def tabulate_terminal(terminal: Callable[[Any], float], found: Explored) -> Array:
     """Return the values (S,) of the states after the last step."""
     check_function("terminal", terminal, "s")
-    return tabulate("terminal", terminal, zip(found.states, strict=True))
+    return tabulate_calls("terminal", terminal, zip(found.states, strict=True))
 
 
 def split_rewards(

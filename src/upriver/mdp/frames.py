@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from upriver.checks import Array, as_float, check_kinds, positive_integer
+from upriver.checks import Array, as_float, check_kinds, positive_integer, with_article
 from upriver.display import name_column, to_frame
 from upriver.mdp.building import from_triples, read_start
 from upriver.mdp.declaring import as_names
@@ -90,7 +90,7 @@ def read_columns(frame: Any, required: Sequence[str], refused: str = "") -> dict
     present: Any = getattr(frame, "column_names", getattr(frame, "columns", None))
     if present is None and not isinstance(frame, Mapping):
         wanted = "a table of pandas, polars or pyarrow, a mapping of columns, or the path of a file"
-        raise TypeError(f"frame is a {type(frame).__name__}; it must be {wanted}")
+        raise TypeError(f"frame is {with_article(type(frame).__name__)}; it must be {wanted}")
     present = list(frame if present is None else present)
     for name in required:
         if present.count(name) != 1:

@@ -174,8 +174,9 @@ def check_rewards(task: Task, name: str) -> Array:
             s, a, s2 = (x[at[-1]] for x in task.triples)
             pair = task.describe_pair(s * task.n_actions + a)
             where = f"{pair} with next state {task.state_names[s2]!r}"
+        what = name.removeprefix("next_state_").removeprefix("partial_")
         allowed = f"it must be a finite number of at most {MAX_REWARD:g}"
-        raise ValueError(f"{name} of {where} is {values[at]}; {allowed}")
+        raise ValueError(f"{what} of {where} is {values[at]}; {allowed}")
     return read_only_copy(values)
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from upriver.checks import positive_integer
-from upriver.experiments import Outcome, execute, load
+from upriver.experiments import SweepResult, execute, load
 from upriver.experiments.progress import Reporter
+from upriver.experiments.spec import TUNING_SEEDS
 from upriver.mdp.writing import write_file
 from upriver.paper import table1 as paper
 from upriver.results import plots
@@ -25,7 +26,7 @@ class Reproduced(NamedTuple):
     """The table of the paper beside ours, what became of the runs, and the files written."""
 
     lines: list[paper.Line]
-    outcome: Outcome
+    outcome: SweepResult
     files: list[Path]
 
 
@@ -42,7 +43,7 @@ def reproduce(
     With `retune`, the settings are searched for on tuning seeds first, instead of using those that
     come with the package.
     """
-    positive_integer("runs", runs)
+    positive_integer("runs", runs, most=TUNING_SEEDS)
     folder, how = Path(out), {"jobs": jobs, "reporter": reporter, "command": command}
     experiments = [load(name) for name in EXPERIMENTS]
     if retune:
