@@ -105,14 +105,13 @@ def tune(
     outcome = execute(list(wanted.values()), folder / "runs", **how)
     if not outcome.complete:
         return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
-    samples = {(s.env, s.agent, s.setting): s for s in read_results(folder / "runs").samples}
+    samples = {s[:3]: s for s in read_results(folder / "runs").samples}
     points, warnings = choose(candidates, samples, runs, shared)
     tuned = with_choices(experiment, points)
     rows = [[*p[:2], json.dumps(p.numbers), *p[3:7], int(p.chosen), int(p.tied)] for p in points]
     head = ["env", "agent", "numbers", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
     write_file(folder / "grid.csv", to_csv(head, rows))
-    header = make_header(runs, shared, warnings)
-    write_file(folder / "tuned.toml", header + tuned.to_toml())
+    write_file(folder / "tuned.toml", make_header(runs, shared, warnings) + tuned.to_toml())
     return Tuned(tuned, points, warnings, outcome)
 
 
@@ -146,22 +145,15 @@ def choose(
     for c in candidates:
         stored = samples[c.env, c.agent, c.runs[0].setting]
         sample = stored.select_seeds(r.seed for r in c.runs)
-        if shared:
-            scores = sample.value_shares()
-        else:
-            stream = sample.unit == "step"
-            scores = -sample.totals("regret") if stream else sample.totals("value")
+        totals = -sample.totals("regret") if sample.unit == "step" else sample.totals("value")
+        scores = sample.value_shares() if shared else totals
         if np.isnan(scores).any():
-            raise ValueError(
-                f"{c.env} cannot be compared with other environments: its optimal value is 0, and "
-                "uniform play is optimal; leave it out, or make a choice for each environment"
-            )
+            why = "its optimal value is 0, and uniform play is optimal; leave it out"
+            raise ValueError(f"{c.env} cannot be compared with other environments: {why}")
         group = groups.setdefault((ALL if shared else c.env, c.agent), [])
-        same = [scored for numbers, scored in group if numbers == c.numbers]
-        if same:
-            same[0].append(scores)
-        else:
-            group.append((c.numbers, [scores]))
+        if not any(numbers == c.numbers for numbers, _ in group):
+            group.append((c.numbers, []))
+        next(scored for numbers, scored in group if numbers == c.numbers).append(scores)
     points, doubts = [], []
     for (env, agent), group in groups.items():
         means = [float(np.mean([s.mean() for s in scores])) for _, scores in group]

@@ -8,7 +8,6 @@ import zlib
 import numpy as np
 import pytest
 
-from upriver.display.figures import RC
 from upriver.results import plots, tables
 from upriver.results.styles import KNOWN, Style, assign_styles
 
@@ -138,7 +137,7 @@ def test_other_settings_do_not_leak_in_or_out():
 
     with matplotlib.rc_context({"lines.linewidth": 9.0}):
         figure = plots.plot_curves({"river": {"ucrl-mnl": band()}})
-        assert figure.axes[0].get_lines()[0].get_linewidth() == RC["lines.linewidth"]
+        assert figure.axes[0].get_lines()[0].get_linewidth() == 1.3
         assert matplotlib.rcParams["lines.linewidth"] == 9.0
 
 

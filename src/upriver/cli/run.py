@@ -96,13 +96,12 @@ def print_outcome(outcome: SweepResult, folder: Path) -> int:
     """Print what became of the runs, and return the exit code."""
     numbers = f"{outcome.stored} were stored, {outcome.ran} ran, {len(outcome.failed)} failed"
     print(f"{outcome.total} runs in {folder}: {numbers}")
-    for sentence in outcome.broken:
-        print(f"upriver: {sentence}; move the file away and run again", file=sys.stderr)
+    sentences = [f"{x}; move the file away and run again" for x in outcome.broken]
     if outcome.failed:
         run, error = outcome.failed[0]
-        print(
-            f"upriver: {len(outcome.failed)} runs failed, first {run.env}, {run.label}, seed "
-            f"{run.seed}: {error} (tracebacks in {folder / '_failed'})",
-            file=sys.stderr,
-        )
+        first = f"{run.env}, {run.label}, seed {run.seed}: {error}"
+        traces = f"(tracebacks in {folder / '_failed'})"
+        sentences.append(f"{len(outcome.failed)} runs failed, first {first} {traces}")
+    for sentence in sentences:
+        print(f"upriver: {sentence}", file=sys.stderr)
     return 0 if outcome.complete else 1

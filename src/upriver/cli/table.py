@@ -128,12 +128,12 @@ def compare_with(samples: list[Sample], agent: str, of: str) -> list[list[str]]:
         for label, s in labelled if base.agent == agent else ():
             if s.agent == agent or s.problem != base.problem:
                 continue
-            pairs, numbers = 0, ["–"] * 3
+            label = label if name == agent else f"{label}, minus {name}"
+            row = [s.env, label, "0", "–", "–"]
             if np.isin(s.seeds, base.seeds).any():
                 d = paired_difference(s, base, of)
-                pairs, numbers = d.pairs, format_numbers([d.mean, d.low, d.high])
-            mean, low, high = numbers
-            label = label if name == agent else f"{label}, minus {name}"
-            mean = mean if mean.startswith(("-", "–")) else f"+{mean}"
-            rows.append([s.env, label, str(pairs), mean, "–" if low == "–" else f"{low} to {high}"])
+                mean, low, high = format_numbers([d.mean, d.low, d.high])
+                mean = mean if mean.startswith("-") else f"+{mean}"
+                row[2:] = str(d.pairs), mean, low if low == "–" else f"{low} to {high}"
+            rows.append(row)
     return rows

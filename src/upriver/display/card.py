@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 MAX_LINE = 300
@@ -22,18 +23,8 @@ MAX_ROWS = 10
 
 Kind = TypeVar("Kind", bound=type[Any])
 
-STYLE = """<style>
-.upriver{color:inherit;max-width:100%;overflow-x:auto;line-height:1.4;margin:.2em 0}
-.upriver .of{opacity:.7;font-weight:400}
-.upriver .facts{display:flex;flex-wrap:wrap;gap:.1em 1.4em;margin:.25em 0}
-.upriver .facts i{font-style:normal;opacity:.7}
-.upriver table{border-collapse:collapse;margin:.4em 0;color:inherit;font-size:.92em;width:auto}
-.upriver tr,.upriver th,.upriver td{background:none!important;color:inherit;text-align:right;
- border:0;padding:.12em .8em .12em 0;white-space:nowrap;font-variant-numeric:tabular-nums}
-.upriver th{font-weight:600;border-bottom:1px solid currentColor}
-.upriver .words{text-align:left}
-.upriver .more{opacity:.7;font-size:.92em}
-</style>"""  # colours are inherited, so that a card is light or dark as the page is
+# colours are inherited, so that a card is light or dark as the page is
+STYLE = f"<style>{Path(__file__).with_name('card.css').read_text(encoding='utf-8')}</style>"
 
 
 class Card(NamedTuple):

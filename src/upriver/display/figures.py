@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from itertools import cycle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,38 +28,17 @@ ACTIONS = ("#0072b2", "#f0b429", "#009e73", "#d55e00", "#b5578e", "#8fd0f5", "#7
 """Colours of actions, of different lightness too; those of Okabe and Ito."""
 SCREEN_DPI = 110
 """Dots per inch in a notebook."""
+STYLE_FILE = Path(__file__).with_name("figures.mplstyle")
 MAX_LABELS = 40
 """Labels on an axis; of more states only some are labelled."""
-
-RC: Any = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same figure on every machine
-    **dict.fromkeys(("font.size", "axes.labelsize", "legend.fontsize"), 7.5),
-    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 7),
-    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
-    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), "#444444"),
-    **dict.fromkeys(("xtick.labelcolor", "ytick.labelcolor"), INK),
-    **dict.fromkeys(("pdf.fonttype", "ps.fonttype"), 42),  # publishers refuse the default
-    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
-    "axes.titlesize": 8,
-    "axes.linewidth": 0.6,
-    "grid.color": PALE,
-    "grid.linewidth": 0.5,
-    "lines.linewidth": 1.3,
-    "legend.handlelength": 2.8,
-    "figure.dpi": 100,
-    "savefig.dpi": 200,
-    "svg.fonttype": "none",
-}
 
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Use the settings of this package in matplotlib; a context manager or a decorator."""
-    import matplotlib
+    """Use figures.mplstyle in matplotlib; a context manager or a decorator."""
+    from matplotlib import style
 
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(RC)
+    with style.context(STYLE_FILE, after_reset=True):
         yield
 
 

@@ -80,7 +80,13 @@ def execute(
     with store.lock():
         existing = set(store.files())
         pending = [run for run in runs if store.path(run) not in existing]
-        broken = find_broken(store, [run for run in runs if store.path(run) in existing])
+        broken = []
+        for run in runs:
+            if store.path(run) in existing:
+                try:  # the digest covers all bytes; to read every table would make resuming slow
+                    read_run(store.path(run), rows=False)
+                except BadFile as error:
+                    broken.append(str(error))
         store.record_request(None if isinstance(experiment, list) else experiment, runs, command)
         reporter = reporter or Reporter()
         reporter.begin(pending, len(runs) - len(pending))
@@ -110,8 +116,7 @@ def play_all(
     failed: list[tuple[RunSpec, str]] = []
     while waiting or under_way:
         while waiting and len(under_way) < executor.capacity:
-            run = waiting.popleft()
-            future = executor.submit(run)
+            future = executor.submit(run := waiting.popleft())
             under_way[id(future)] = run, future
             future.add_done_callback(inbox.put)
         try:
@@ -131,19 +136,7 @@ def play_all(
     return failed
 
 
-def find_broken(store: Store, runs: list[RunSpec]) -> list[str]:
-    """Return a sentence for each stored run whose file cannot be used."""
-    found = []
-    for run in runs:
-        try:  # the digest covers all bytes; to read every table would make resuming slow
-            read_run(store.path(run), rows=False)
-        except BadFile as error:
-            found.append(str(error))
-    return found
-
-
 def count_processors() -> int:
-    try:
+    if hasattr(os, "sched_getaffinity"):  # not on every platform
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every platform
-        return os.cpu_count() or 1
+    return os.cpu_count() or 1

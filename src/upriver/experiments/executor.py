@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import queue
 import subprocess
 import sys
 import time
@@ -34,8 +33,9 @@ CONNECT_TIMEOUT = 10
 NO_WORKERS_TIMEOUT = 30
 """Seconds that a cluster may be without workers."""
 LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM", "VECLIB_MAXIMUM")
-ONE_THREAD = [f"{library}_THREADS" for library in LIBRARIES]
-"""Environment variables that are 1 in every worker process."""
+ONE_THREAD = {f"{library}_THREADS": "1" for library in LIBRARIES}
+"""Environment variables of every worker process."""
+KEPT = "finished runs are kept, and the same command continues"
 
 
 class Result(NamedTuple):
@@ -150,7 +150,7 @@ class WorkerProcess:
         # Ctrl-C is for the caller, which then ends this process
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env=os.environ | dict.fromkeys(ONE_THREAD, "1"), start_new_session=True,
+            env=os.environ | ONE_THREAD, start_new_session=True,
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
         )  # fmt: skip
         assert process.stdin is not None and process.stdout is not None
@@ -178,9 +178,7 @@ class Processes(InProcess):
 
     def __init__(self, jobs: int, timeout: float | None = None) -> None:
         self.workers = [WorkerProcess(timeout, IMPORTED) for _ in range(jobs)]
-        self.idle: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
-        for worker in self.workers:
-            self.idle.put(worker)
+        self.idle = list(self.workers)
         self.threads = ThreadPoolExecutor(jobs)
         self.capacity = 2 * jobs  # one waits for each that is played
 
@@ -188,11 +186,11 @@ class Processes(InProcess):
         return self.threads.submit(self.play, run.to_json())
 
     def play(self, run_json: str) -> Result:
-        worker = self.idle.get()
+        worker = self.idle.pop()  # there are as many as threads
         try:
             return worker.play(run_json)
         finally:
-            self.idle.put(worker)
+            self.idle.append(worker)
 
     def close(self) -> None:
         for worker in self.workers:
@@ -253,10 +251,7 @@ class Cluster(InProcess):
         try:
             return Result(*future.result())
         except (CancelledError, OSError) as error:
-            raise ConnectionError(
-                f"the scheduler at {self.address} was lost; finished runs are kept, and the same "
-                "command continues"
-            ) from error
+            raise ConnectionError(f"the scheduler at {self.address} was lost; {KEPT}") from error
         except KilledWorker:
             return Result(None, "the workers of the cluster that played this run were lost")
 
@@ -264,10 +259,8 @@ class Cluster(InProcess):
         try:
             self.client.wait_for_workers(1, timeout=NO_WORKERS_TIMEOUT)
         except TimeoutError as error:
-            raise ConnectionError(
-                f"the scheduler at {self.address} has had no workers for {NO_WORKERS_TIMEOUT:g} s; "
-                "finished runs are kept, and the same command continues once there are some"
-            ) from error
+            lacks = f"the scheduler at {self.address} has no workers for {NO_WORKERS_TIMEOUT:g} s"
+            raise ConnectionError(f"{lacks}; {KEPT}") from error
         except OSError:  # the scheduler was lost: `collect` reports it
             pass
 

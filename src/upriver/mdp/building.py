@@ -149,10 +149,8 @@ def from_functions(
     starts = dict(start) if isinstance(start, Mapping) else {start: 1.0}
     weights = as_float("the probabilities of start", list(starts.values()))
     found = declaring.explore(list(starts), actions, successors, max_steps, max_states)
-    chances = np.ones(len(found.pair))
-    chances[: found.n_listed] = declaring.tabulate_calls(
-        "probability", probability, found.triples()
-    )
+    chances = declaring.tabulate_calls("probability", probability, found.triples())
+    chances = np.append(chances, np.ones(len(found.pair) - len(chances)))  # of those who stay
     rewards = declaring.tabulate_reward(reward, found)
     initial = np.pad(weights, (0, len(found.states) - len(weights)))
     if terminal is not None:

@@ -7,8 +7,10 @@ RiverSwim. The number of episodes is not printed; it follows from the row of the
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from math import sqrt
+from pathlib import Path
 from typing import NamedTuple
 
 from upriver.results.runs import Sample
@@ -21,44 +23,14 @@ COLUMNS = {f"riverswim-{n}": (n, 4 * n) for n in (6, 8, 10, 20)}
 
 PRINTED_RUNS = 10
 
-PRINTED: dict[str, tuple[tuple[float, float], ...]] = {
-    "Optimal": ((513.70, 39.67), (576.50, 43.65), (959.70, 57.97), (1816.50, 79.89)),
-    "UCRL-MNL": ((492.64, 32.23), (562.83, 44.72), (948.64, 74.47), (1777.11, 99.23)),
-    "UC-MatrixRL": ((372.47, 18.04), (334.13, 21.74), (632.62, 25.22), (682.15, 64.41)),
-    "UCRL-VTR": ((191.72, 68.47), (41.50, 27.81), (28.59, 19.61), (15.76, 0.848)),
-    "LSVI-UCB": ((7.52, 5.284), (4.42, 2.053), (5.54, 1.123), (10.97, 1.813)),
-    "LSVI-PHE": ((5.15, 1.506), (5.41, 2.081), (5.23, 0.097), (10.17, 0.139)),
-}
+DATA = tomllib.loads(Path(__file__).with_name("table1.toml").read_text(encoding="utf-8"))
+PRINTED: dict[str, list[list[float]]] = DATA["printed"]
 """(mean, sd) of each method in each column."""
+WHY = {method: each["sentence"] for each in DATA["why"] for method in each["methods"]}
+"""One sentence for each method whose number may differ from the printed one."""
 
 METHODS = ("Optimal", "UCRL-MNL", "Greedy", "UC-MatrixRL", "UCRL-VTR", "LSVI-UCB", "LSVI-PHE")
 TUNED_METHODS = tuple(m + TUNED for m in METHODS if m not in ("Optimal", "Greedy"))
-
-WHY = {
-    "UCRL-MNL": "the paper's grid for c is not printed, and with the support known nearly any "
-    "small c, even none on short rivers, plays the optimum from the second episode on",
-    "UC-MatrixRL": "the paper's grid for the bonus is not printed, and the one chosen here, on "
-    "tuning seeds, is smaller than any theory would set it",
-    "UCRL-VTR": "its outcome hangs on the bonus and on the seed, either learning or staying left "
-    "for good, and the best bonus of our grid is taken, which may be to have none",
-    "LSVI-UCB": "at lambda = 1 it plays much like a random policy, whose total grows with the "
-    "number of episodes, and the printed row grows as if every column had 100 of them",
-}
-"""One sentence for each method whose number may differ from the printed one."""
-
-RIDGE = (
-    "a ridge of 1 shrinks the estimates by n / (n + 1) at every step, which over a horizon of "
-    "dozens of steps hides the reward; the smaller ridge that tuning chose does not"
-)
-WHY |= {
-    "UCRL-MNL (tuned)": WHY["UCRL-MNL"],
-    "UC-MatrixRL (tuned)": RIDGE,
-    "UCRL-VTR (tuned)": "a larger ridge, with a bonus to match, keeps more seeds exploring until "
-    "the far end is found",
-    "LSVI-UCB (tuned)": RIDGE,
-    "LSVI-PHE": WHY["LSVI-UCB"],
-    "LSVI-PHE (tuned)": RIDGE,
-}
 
 
 class Line(NamedTuple):

@@ -66,10 +66,8 @@ def plot_curves(
     if log:
         panels = {title: keep_positive(panel) for title, panel in panels.items()}
     labels = list(dict.fromkeys(label for panel in panels.values() for label in panel))
-    named = [label for label in labels if label != "optimal"][:MAX_LABELLED]
-    look = assign_styles([*named, "optimal"]) | dict.fromkeys(
-        set(labels) - {*named, "optimal"}, REST
-    )
+    named = ["optimal", *[label for label in labels if label != "optimal"][:MAX_LABELLED]]
+    look = dict.fromkeys(labels, REST) | assign_styles(named)
     best: Any = {"color": look["optimal"].light, "linestyle": DASHES[look["optimal"].dash]}
     with figure_style():
         figure, every = make_axes(len(panels), width)
@@ -93,7 +91,9 @@ def plot_curves(
                 axes.set_xlabel(unit)
         if len(every) == 1 and max(map(len, legend), default=0) <= MAX_LETTERS:
             use_round_ticks(every)
-            label_ends(every[0], legend)
+            ys = {name: np.asarray(line.get_ydata(), float) for name, line in legend.items()}
+            last = {name: float(y[np.isfinite(y)][-1]) for name, y in ys.items()}
+            write_at_ends(every[0], {k: (last[k], x.get_color()) for k, x in legend.items()})
         else:
             add_legend(figure, every, legend)
     return figure
@@ -154,15 +154,6 @@ def use_round_ticks(every: Sequence[Axes]) -> None:
             plain = isinstance(axis.get_major_formatter(), ScalarFormatter)
             if plain and axis.get_scale() == "linear":
                 axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-
-
-def label_ends(axes: Axes, lines: Mapping[str, Any]) -> None:
-    """Write names beside the last points of lines."""
-    ends = {}
-    for name, line in lines.items():
-        y = np.asarray(line.get_ydata(), float)
-        ends[name] = float(y[np.isfinite(y)][-1]), line.get_color()
-    write_at_ends(axes, ends)
 
 
 def add_legend(

@@ -96,20 +96,20 @@ def list_styles(label: str) -> list[Style]:
     That of a label outside of the table follows from its letters.
     """
     words = [normalize_label(word) for word in label.removesuffix(TUNED).split(" ")]
-    digest = int.from_bytes(hashlib.sha256("".join(words).encode()).digest()[:8], "big")
-    for n in range(len(words), 0, -1):  # the longest name that is known
-        own = BY_LABEL.get("".join(words[:n]))
-        if own is not None:
-            more = free_styles((own.light, own.dark))
-            variant = "".join(words[n:])
-            first = VARIANTS.index(variant) if variant in VARIANTS else digest
-            first %= len(more)
-            more = [*more[first:], *more[:first]]
-            return [*more, own] if variant else [own, *more]
+    first = int.from_bytes(hashlib.sha256("".join(words).encode()).digest()[:8], "big")
+    known = (n for n in range(len(words), 0, -1) if "".join(words[:n]) in BY_LABEL)
+    if n := next(known, 0):  # the longest name that is known
+        own, variant = BY_LABEL["".join(words[:n])], "".join(words[n:])
+        first = VARIANTS.index(variant) if variant in VARIANTS else first
+        more = rotate(free_styles((own.light, own.dark)), first)
+        return [*more, own] if variant else [own, *more]
     colours = VERMILION, GREEN, ORANGE, BLUE, PURPLE, SKY, BROWN, OLIVE, GREY
-    spare = [style for row in zip(*map(free_styles, colours), strict=False) for style in row]
-    first = digest % len(spare)
-    return [*spare[first:], *spare[:first]]
+    rows = zip(*map(free_styles, colours), strict=False)
+    return rotate([style for row in rows for style in row], first)
+
+
+def rotate(styles: list[Style], first: int) -> list[Style]:
+    return [*styles[first % len(styles) :], *styles[: first % len(styles)]]
 
 
 def free_styles(colour: tuple[str, str]) -> list[Style]:
