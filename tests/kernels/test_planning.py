@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -113,34 +115,27 @@ def test_backward_pass_with_bonus_and_clip(rng, per_step, with_extra):
     np.testing.assert_allclose(chosen, q.max(axis=2), atol=1e-13)
 
 
+def test_the_rule_and_the_test_of_contributing(rng):
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.split("## Add a local rule")[1].split("## ")[0]
+    names = {"__name__": "contributed"}
+    exec("\n".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL)), names)
+    names["test_the_hopeful_rule_is_its_formula"](rng)
+
+
 @njit_inline
-def hopeful_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
-    """The example of CONTRIBUTING: Q_h = r + (1 - epsilon) P V_{h+1} + epsilon max V_{h+1}."""
-    prob, reward, epsilon = data
-    c, r = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1)
+def greedy_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
+    """Q_h = the largest V_{h+1} of the successors."""
     for pair in range(first, end):
-        expected, best = 0.0, -np.inf
+        q[pair] = -np.inf
         for i in range(indptr[pair], indptr[pair + 1]):
-            value = v[h + 1, successors[i]]
-            if next_state_reward.shape[1] > 0:
-                value += next_state_reward[min(h, next_state_reward.shape[0] - 1), i]
-            expected += prob[c, i] * value
-            best = max(best, value)
-        q[pair] = reward[r, pair] + (1.0 - epsilon) * expected + epsilon * best
+            q[pair] = max(q[pair], v[h + 1, successors[i]] + data[0])
 
 
-def test_the_hopeful_rule_is_its_formula(rng):
-    """A rule from outside the package, and the action values of its plan after a copy."""
-    task, prob, reward, extra = problem(rng)
-    _, v = reference(
-        task, extra, *FREE,
-        lambda h, pair, rows, following: reward[h][pair]
-        + 0.9 * prob[h][rows] @ following + 0.1 * following.max(),
-    )  # fmt: skip
-    made = run(hopeful_rule, task, extra, FREE, prob, reward, 0.1)
-    np.testing.assert_allclose(made[1], v, atol=1e-12)
-    data, clip = (prob, reward, 0.1), clip_nothing(task)
-    plan = run_backward_pass(task, hopeful_rule, data, clip, np.uint64(3))
+def test_a_plan_of_a_rule_from_outside_the_package_is_pickled(rng):
+    task = problem(rng)[0]
+    plan = run_backward_pass(task, greedy_rule, (0.5,), clip_nothing(task), np.uint64(3))
+    assert (plan.v[0] == 0.5 * H).all()
     copied = pickle.loads(pickle.dumps(plan))
     for h in range(H):
         np.testing.assert_array_equal(copied.q(h), plan.q(h))
