@@ -73,7 +73,7 @@ def run(rule, task, extra, clip, *data, seed=3):
     low, q_cap, v_cap = clip
     kernels.planning.compile_backward_pass(rule)(
         *task.kernel_rows, extra, low, q_cap, v_cap, NO_ENDS, 0.0, np.uint64(seed), v, policy, q,
-        np.array([0, H, 0, S]), data,
+        0, H, 0, S, data,
     )  # fmt: skip
     return policy, v, q
 
@@ -182,8 +182,8 @@ def test_backward_pass_over_kl_balls(rng):
         return reward[h][pair] - found.fun
 
     _, v = reference(task, extra, *FREE, backup)
-    data = prob, reward, radius, task.max_successors
-    made = run(kernels.tabular.kl_rule, task, extra, FREE, *data)
+    data = prob, reward, radius, task.max_successors, False
+    made = run(kernels.tabular.ball_rule, task, extra, FREE, *data)
     np.testing.assert_allclose(made[1], v, atol=1e-6)
 
 
@@ -191,10 +191,12 @@ def test_ties_are_broken_uniformly_by_the_shared_choice_of_actions(rng):
     """Through the L1 rule: three tied actions at each of 20 states and steps."""
     mdp = up.FiniteMDP.from_arrays(np.full((S, A, S), 1 / S), np.full((S, A), 0.5), H)
     task = mdp.true_task
-    data = mdp.probability, task.reward_rows, np.zeros((1, S * A)), task.max_successors
+    data = mdp.probability, task.reward_rows, np.zeros((1, S * A)), task.max_successors, True
     counts, seeds = np.zeros((A, H * S)), rng.integers(0, 2**63, 3000)
     for seed in seeds:
-        policy, _, _ = run(kernels.tabular.l1_rule, task, np.empty((1, 0)), FREE, *data, seed=seed)
+        policy, _, _ = run(
+            kernels.tabular.ball_rule, task, np.empty((1, 0)), FREE, *data, seed=seed
+        )
         counts[policy.ravel(), np.arange(H * S)] += 1
     chi2 = ((counts - len(seeds) / A) ** 2 / (len(seeds) / A)).sum()
     assert stats.chi2.sf(chi2, (A - 1) * H * S) > 1e-4
@@ -214,7 +216,7 @@ def test_evaluation_and_the_return_of_one_episode(rng):
                 + at(mdp.probability, h)[rows] @ (expected[h + 1][task.successors[rows]])
             )
     v, previous = np.zeros((H + 1, S)), np.full((H, S), -1, np.int8)
-    assert kernels.planning.update_values(environment, policy, previous, v, np.array([0, H, 0, S]))
+    assert kernels.planning.update_values(environment, policy, previous, v, 0, H, 0, S)
     np.testing.assert_allclose(v, expected, atol=1e-14)
     np.testing.assert_array_equal(previous, policy)
     # only steps up to the last difference are computed again

@@ -55,7 +55,8 @@ def test_backward_pass_is_backward_induction_over_the_balls(support, per_step):
     radius = rng.uniform(0, 1.2, (steps, 8))
     cap = np.array([1.6, 1.5, 1.0])
     plan = run_backward_pass(
-        task, kernels.tabular.l1_rule, (prob, task.reward_rows, radius, task.max_successors),
+        task, kernels.tabular.ball_rule,
+        (prob, task.reward_rows, radius, task.max_successors, True),
         Clip(-np.inf, np.array([np.inf]), cap), np.uint64(7), next_state_reward=False,
     )  # fmt: skip
     expected = np.zeros(4)

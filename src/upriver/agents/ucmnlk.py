@@ -87,8 +87,8 @@ class UCMNLK(MirrorDescentLearner):
         if self.task.infinite_horizon:
             tie_seed = draw_tie_seed(rng)
             return plan_l1(self.task, prob[0], reward[0], size[0], tie_seed, self.gamma)
-        data = prob, reward, size, self.task.max_successors
-        return self.run_pass(kernels.tabular.l1_rule, data, clip_nothing, rng)
+        data = prob, reward, size, self.task.max_successors, True
+        return self.run_pass(kernels.tabular.ball_rule, data, clip_nothing, rng)
 
     def next_k(self, state: State, episode: Episode) -> int:
         """Return the number of the next step, whatever the horizon."""
@@ -131,5 +131,5 @@ class UCRLMNLL1(MirrorDescentLearner):
     def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the L1 balls around P_theta."""
         size = np.minimum(self.beta(state) * state.model.max_norm, 2.0)
-        data = state.model.prob, self.reward(state), size, self.task.max_successors
-        return self.run_pass(kernels.tabular.l1_rule, data, clip_nothing, rng)
+        data = state.model.prob, self.reward(state), size, self.task.max_successors, True
+        return self.run_pass(kernels.tabular.ball_rule, data, clip_nothing, rng)

@@ -70,8 +70,8 @@ class UCRL2(OptimisticReward, TabularLearner):
         prob = frequencies(task, state.model[0])
         if task.discount is not None:
             return plan_l1(task, prob[0], reward[0], radius, draw_tie_seed(rng), task.discount)
-        data = prob, reward, radius[None], task.max_successors
-        return self.run_pass(kernels.tabular.l1_rule, data, clip_v_remaining, rng)
+        data = prob, reward, radius[None], task.max_successors, True
+        return self.run_pass(kernels.tabular.ball_rule, data, clip_v_remaining, rng)
 
     def ball_radius(self, state: State) -> Array:
         """Return the radius of each pair (S*A,)."""

@@ -61,8 +61,8 @@ class UCRLMNLLR(OptimisticReward, CountLearner, MNLLearner):
     def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the largest values over the likelihood-ratio sets."""
         prob, size = self.sets(state)
-        data = prob, self.reward(state), size, self.task.max_successors
-        return self.run_pass(kernels.tabular.kl_rule, data, clip_v_remaining, rng)
+        data = prob, self.reward(state), size, self.task.max_successors, False
+        return self.run_pass(kernels.tabular.ball_rule, data, clip_v_remaining, rng)
 
     @cached_property
     def class_rows(self) -> Array:

@@ -72,21 +72,21 @@ def compile_backward_pass(rule):
     It writes v (H + 1, S), whose last row is given, policy (H, S), and q (S*A,), which ends as Q of
     the first step. low, q_cap (1|H,) and v_cap (1|H,) are the clip; the states `ends` (m,) have the
     value of `end_reward` at every step that is left; tie_seed (uint64) breaks ties.
-    span = (first step, end step, first state, end state), the ends excluded, is the part to
-    compute, so that threads can share the states of a step.
+    Only the steps and states between the first and the end given, the ends excluded, are computed,
+    so that threads can share the states of a step.
     """
 
     def backward_pass(
         indptr, successors, next_state_reward, low, q_cap, v_cap, ends, end_reward, tie_seed,
-        v, policy, q, span, data,
+        v, policy, q, first_step, end_step, first_state, end_state, data,
     ):  # fmt: skip
         n_states = policy.shape[1]
         n_actions = q.shape[0] // n_states
-        first, end = span[2] * n_actions, span[3] * n_actions
+        first, end = first_state * n_actions, end_state * n_actions
         is_partial = False
         for pair in range(first, end):
             is_partial |= indptr[pair] == indptr[pair + 1]
-        for h in range(span[1] - 1, span[0] - 1, -1):
+        for h in range(end_step - 1, first_step - 1, -1):
             rule(h, first, end, indptr, successors, next_state_reward, v, q, data)
             q_max, v_max = q_cap[min(h, q_cap.shape[0] - 1)], v_cap[min(h, v_cap.shape[0] - 1)]
             if low > -np.inf or q_max < np.inf:
@@ -95,7 +95,7 @@ def compile_backward_pass(rule):
             if is_partial:
                 for pair in range(first, end):
                     q[pair] = -np.inf if indptr[pair] == indptr[pair + 1] else q[pair]
-            for s in range(span[2], span[3]):
+            for s in range(first_state, end_state):
                 # Without branches, because which action is the best cannot be predicted.
                 start = s * n_actions
                 best, arg, tied = q[start], 0, False
@@ -110,7 +110,7 @@ def compile_backward_pass(rule):
                 policy[h, s] = arg
                 v[h, s] = min(best, v_max)
             for k in range(ends.shape[0]):  # what follows an end is known, whatever Q says
-                if span[2] <= ends[k] < span[3]:
+                if first_state <= ends[k] < end_state:
                     v[h, ends[k]] = end_reward + v[h + 1, ends[k]]
 
     if rule.__module__.startswith("upriver.kernels."):
@@ -163,10 +163,15 @@ def last_difference(policy, previous):
     return -1
 
 
-@njit_inline
-def evaluate_steps(rows, policy, previous, v, first_step, end_step, first_state, end_state):
-    """See `update_values`."""
-    indptr, successors, prob, reward = rows.indptr, rows.successors, rows.prob, rows.expected_reward
+@njit_cached
+def update_values(dynamics, policy, previous, v, first_step, end_step, first_state, end_state):
+    """Write V^pi = r + P V^pi of a policy (H, S) into a part of v (H+1, S).
+
+    dynamics: `episodes.Dynamics`. There `previous` becomes `policy`. Returns False where an action
+    does not exist; then v is void.
+    """
+    indptr, successors = dynamics.indptr, dynamics.successors
+    prob, reward = dynamics.prob, dynamics.expected_reward
     n_actions = (indptr.shape[0] - 1) // policy.shape[1]
     for h in range(end_step - 1, first_step - 1, -1):
         c, r = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1)
@@ -181,16 +186,6 @@ def evaluate_steps(rows, policy, previous, v, first_step, end_step, first_state,
                 total += prob[c, i] * v[h + 1, successors[i]]
             v[h, s] = total
     return True
-
-
-@njit_cached
-def update_values(environment, policy, previous, v, span):
-    """Write V^pi = r + P V^pi of a policy (H, S) into the part `span` of v (H+1, S).
-
-    environment: an `episodes.Dynamics`. There `previous` becomes `policy`. Returns False where
-    an action does not exist; then v is void.
-    """
-    return evaluate_steps(environment, policy, previous, v, span[0], span[1], span[2], span[3])
 
 
 @njit_inline

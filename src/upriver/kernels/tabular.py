@@ -111,26 +111,6 @@ def choose_in_l1_balls(indptr, prob, radius, values, chosen):
 
 
 @njit_inline
-def l1_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
-    """Q_h = r + max of p V_{h+1} over distributions p with ||p - prob||_1 <= radius.
-
-    prob (1|H, n) sums to one in each pair; reward and radius (1|H, S*A); max_size is the largest
-    number of successors of a pair.
-    """
-    prob, reward, radius, max_size = data
-    c, r, k = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), min(h, radius.shape[0] - 1)
-    values, chosen = np.empty(max_size), np.empty(max_size)
-    for pair in range(first, end):
-        start, stop = np.int64(indptr[pair]), np.int64(indptr[pair + 1])
-        if start < stop:
-            read_next_values(h, start, stop, successors, next_state_reward, v, values)
-            for i in range(start, stop):
-                chosen[i - start] = prob[c, i]
-            best = maximize_in_l1_ball(values, stop - start, radius[k, pair], chosen)
-            q[pair] = reward[r, pair] + best
-
-
-@njit_inline
 def evaluate_dual(values, p, n, top, gap):
     """Return f and its derivative at nu = top + gap, over successors with p > 0, of
 
@@ -196,12 +176,14 @@ def maximize_in_kl_ball(values, p, n, radius):
 
 
 @njit_inline
-def kl_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
-    """Q_h = r + max of p V_{h+1} over distributions p with KL(prob || p) <= radius.
+def ball_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
+    """Q_h = r + max of p V_{h+1} over distributions p in the ball of a pair.
 
-    data are those of `l1_rule`.
+    The ball is KL(prob || p) <= radius, or ||p - prob||_1 <= radius where `in_l1`. data: prob
+    (1|H, n), which sums to one in each pair; reward and radius (1|H, S*A); max_size, the largest
+    number of successors of a pair; in_l1.
     """
-    prob, reward, radius, max_size = data
+    prob, reward, radius, max_size, in_l1 = data
     c, r, k = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), min(h, radius.shape[0] - 1)
     values, p = np.empty(max_size), np.empty(max_size)
     for pair in range(first, end):
@@ -210,5 +192,8 @@ def kl_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
             read_next_values(h, start, stop, successors, next_state_reward, v, values)
             for i in range(start, stop):
                 p[i - start] = prob[c, i]
-            best = maximize_in_kl_ball(values, p, stop - start, radius[k, pair])
+            if in_l1:
+                best = maximize_in_l1_ball(values, stop - start, radius[k, pair], p)
+            else:
+                best = maximize_in_kl_ball(values, p, stop - start, radius[k, pair])
             q[pair] = reward[r, pair] + best

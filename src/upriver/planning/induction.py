@@ -214,7 +214,7 @@ def prepare_pass(
     # A pass that clips nothing has no bonus, and may be in the user's units.
     known = ends if backup.clip.v_cap[0] < inf else NO_ENDS, end_reward, tie_seed
     arguments = *task.kernel_rows, extra, *backup.clip, *known, v, policy, q
-    return lambda *span: kernel(*arguments, np.array(span), data)
+    return lambda *span: kernel(*arguments, *span, data)
 
 
 NO_REWARD = np.empty((1, 0))

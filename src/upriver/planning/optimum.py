@@ -194,11 +194,11 @@ def reevaluate(mdp: FiniteMDP, policy: Array, previous: Array, v: Array) -> bool
     end = kernels.planning.last_difference(policy, previous) + 1
     given = environment_structure(mdp), policy, previous, v
     if task.n_triples < kernels.LARGE:
-        return kernel(*given, np.array([0, end, 0, task.n_states]))
+        return kernel(*given, 0, end, 0, task.n_states)
     return all(
         all(
             kernels.compiled.parallel_ranges(
-                lambda s, t, h=h: kernel(*given, np.array([h, h + 1, s, t])), task.n_states
+                lambda s, t, h=h: kernel(*given, h, h + 1, s, t), task.n_states
             )
         )
         for h in range(end - 1, -1, -1)
