@@ -6,10 +6,6 @@ ZeroDivisionError, and kernels that release the interpreter while they run.
 
 Compiled kernels are kept in a folder whose name holds a digest of all sources of this package.
 Numba itself compares only the file of a kernel, and would go on using one whose callees changed.
-
-`parallel_ranges` runs a function on several ranges at once in plain threads. Every state is
-computed by itself, so the number of threads changes no bit of a result. NUMBA_NUM_THREADS sets
-that number; the workers of a sweep have one.
 """
 
 from __future__ import annotations
@@ -38,13 +34,12 @@ def find_cache_folder(package: Path = Path(__file__).parent) -> Path | None:
     The candidates are NUMBA_CACHE_DIR where it is set; otherwise `__pycache__` beside the sources
     and, for an installation that is read-only, the user's cache folder.
     """
-    digest = sha256(
-        b"".join(p.name.encode() + p.read_bytes() for p in sorted(package.glob("*.py")))
-    )
+    sources = (p.name.encode() + p.read_bytes() for p in sorted(package.glob("*.py")))
+    name = f"kernels-{sha256(b''.join(sources)).hexdigest()[:16]}"
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "upriver"
     chosen = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     for parent in [Path(chosen)] if chosen else [package / "__pycache__", user]:
-        folder = parent / f"kernels-{digest.hexdigest()[:16]}"
+        folder = parent / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):  # permissions alone do not say it
@@ -104,8 +99,9 @@ def thread_pool(threads: int) -> ThreadPoolExecutor:
 def parallel_ranges(work: Callable[[int, int], Any], size: int, parts: int = 0) -> list[Any]:
     """Call work(first, last) on consecutive parts of range(size) and return the results in order.
 
-    There are as many parts as threads by default. The calling thread takes parts too, because
-    waking another thread takes about as long as a small part.
+    There are as many parts as threads by default, and as many threads as NUMBA_NUM_THREADS says;
+    the workers of a sweep have one. The calling thread takes parts too, because waking another
+    takes about as long as a small part.
     """
     threads = thread_count()
     parts = parts or threads

@@ -41,7 +41,7 @@ def make_dynamics(
     indptr (S*A + 1,) the first row of each pair, successors (n,); prob (1|H, n); expected_reward
     (1|H, S*A) the mean reward of each pair, what its triples add included, reward (1|H, S*A)
     without that, next_state_reward (1|H, n) what a triple adds, or (1, 0) where there is none;
-    starts (m,) the possible first states, start_probability (m,); terminal (S,) the value of
+    starts (m,) the possible first states, start_probability (1, m); terminal (S,) the value of
     ending in each state.
     """
     return Dynamics(
@@ -51,11 +51,11 @@ def make_dynamics(
 
 
 @njit_inline
-def draw_index(weights, start, stop, u):
-    """Return the first i in [start, stop) whose running sum of weights exceeds u, or the last."""
+def draw_index(weights, step, start, stop, u):
+    """Return the first i in [start, stop) whose sum of weights[step] exceeds u, or the last."""
     total = 0.0
     for i in range(start, stop - 1):
-        total += weights[i]
+        total += weights[step, i]
         if u < total:
             return i
     return stop - 1
@@ -64,13 +64,8 @@ def draw_index(weights, start, stop, u):
 @njit_inline
 def draw_triple(env, h, pair, u):
     """Return a triple of a pair, drawn at step h by the uniform number u, and its reward."""
-    step = min(h, env.prob.shape[0] - 1)
-    row, total, last = env.indptr[pair], 0.0, env.indptr[pair + 1] - 1
-    while row < last:
-        total += env.prob[step, row]
-        if u < total:
-            break
-        row += 1
+    step, first, end = min(h, env.prob.shape[0] - 1), env.indptr[pair], env.indptr[pair + 1]
+    row = draw_index(env.prob, step, first, end, u)
     reward = env.reward[min(h, env.reward.shape[0] - 1), pair]
     if env.next_state_reward.shape[1] > 0:
         reward += env.next_state_reward[min(h, env.next_state_reward.shape[0] - 1), row]
@@ -85,7 +80,7 @@ def draw_episode(env, policy, uniforms, i, states, actions, rewards):
     transitions. Writes states (n, H+1), actions (n, H) and rewards (n, H).
     """
     n_actions, total = (env.indptr.shape[0] - 1) // policy.shape[1], 0.0
-    first = draw_index(env.start_probability, 0, env.starts.shape[0], uniforms[i, 0])
+    first = draw_index(env.start_probability, 0, 0, env.starts.shape[0], uniforms[i, 0])
     s = env.starts[first]
     for h in range(policy.shape[0]):
         states[i, h], actions[i, h] = s, policy[h, s]
@@ -129,22 +124,22 @@ def draw_episodes(environment, policy, uniforms, states, actions, rewards):
 def play_stream(environment, mixture, restart, uniforms, state, states, actions, rewards):
     """Play a stationary policy from `state` until a restart or the end of uniforms (T, 3).
 
-    The columns of uniforms draw the action from mixture (S*A,), the next state, and with
+    The columns of uniforms draw the action from mixture (1, S*A), the next state, and with
     probability `restart` a new first state. Writes states (T+1,), actions and rewards (T,). Returns
     the number of steps and the state after them.
     """
     env = environment
-    n_actions, s = mixture.shape[0] // env.terminal.shape[0], state
+    n_actions, s = mixture.shape[1] // env.terminal.shape[0], state
     states[0] = s
     for t in range(uniforms.shape[0]):
-        pair = draw_index(mixture, s * n_actions, (s + 1) * n_actions, uniforms[t, 0])
+        pair = draw_index(mixture, 0, s * n_actions, (s + 1) * n_actions, uniforms[t, 0])
         actions[t] = pair - s * n_actions
         row, rewards[t] = draw_triple(env, 0, pair, uniforms[t, 1])
         s = np.int64(env.successors[row])
         states[t + 1] = s
         if uniforms[t, 2] < restart:
             u = uniforms[t, 2] / restart  # uniform again, given that there is a restart
-            first = draw_index(env.start_probability, 0, env.starts.shape[0], u)
+            first = draw_index(env.start_probability, 0, 0, env.starts.shape[0], u)
             return t + 1, np.int64(env.starts[first])
     return uniforms.shape[0], s
 

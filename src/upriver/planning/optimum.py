@@ -180,7 +180,7 @@ def environment_structure(mdp: FiniteMDP) -> Any:
     task = mdp.true_task
     return kernels.episodes.make_dynamics(
         task.indptr, task.successors, mdp.probability, mdp.reward_rows, *task.user_rewards,
-        mdp.initial_states, mdp.initial_probability, mdp.terminal,
+        mdp.initial_states, mdp.initial_probability[None], mdp.terminal,
     )  # fmt: skip
 
 

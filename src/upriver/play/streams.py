@@ -96,7 +96,7 @@ class Stream:
             states, actions = np.empty(steps + 1, np.int64), np.empty(steps, np.int64)
             episode = Episode(states, actions, np.empty(steps))
             played, after = kernels.episodes.play_stream(
-                self.truth, policy, self.restart, self.uniforms[:steps], self.state, *episode
+                self.truth, policy[None], self.restart, self.uniforms[:steps], self.state, *episode
             )
             episode = cut_episode(episode, 0, played)
             kept = learner.steps_kept(episode)
