@@ -59,12 +59,10 @@ class Agent(Protocol):
     """A learner. No method changes the agent, the state or the plan it is given.
 
     An agent works on the unit scale throughout: `update` receives rewards in [0, 1], and `plan`
-    returns values on that scale. `simulate` and `learn` convert from and to the user's units
-    (`Task.units`), so an agent that wraps another one passes everything on as it is. A plan whose
-    values are already in the user's units says so: `Plan.in_user_units`.
-
-    `plan` goes back to `update` because some learners regress on the values they planned with.
-    Randomness comes only from `rng`.
+    returns values on that scale, or says that they are in the user's units:
+    `Plan.in_user_units`. `simulate` and `learn` convert (`Task.units`), so an agent that wraps
+    another one passes everything on as it is. `plan` goes back to `update` because some learners
+    regress on the values they planned with. Randomness comes only from `rng`.
 
     For an infinite horizon an agent also has `steps_until_replan(state, plan, episode)`, which says
     for how many steps of an episode, a stretch of the stream, the plan is kept; at most all.
@@ -109,30 +107,21 @@ def optional(check: Check) -> Check:
     return lambda name, value: None if value is None else check(name, value)
 
 
+def check_kind(kind: type) -> Check:
+    """Return a check for an instance of a class."""
+    return lambda name, value: check_instance(name, value, kind)
+
+
+POSITIVE = "regularization kappa step_size inflation diameter prior"
+NONNEGATIVE = "bonus noise reward_bonus epsilon decay shared_errors own_errors"
 CHECKS: dict[str, Check] = {
-    "task": lambda name, value: check_instance(name, value, Task),
-    "mdp": lambda name, value: check_instance(name, value, FiniteMDP),
-    "features": lambda name, value: check_instance(name, value, Features),
-    "regularization": positive_number,
-    "kappa": positive_number,
-    "step_size": positive_number,
-    "theta_bound": optional(positive_number),
-    "bonus": nonnegative_number,
-    "noise": nonnegative_number,
-    "reward_bonus": nonnegative_number,
-    "inflation": positive_number,
-    "delta": open_fraction,
-    "n_episodes": positive_integer,
-    "n_steps": positive_integer,
+    "task": check_kind(Task), "mdp": check_kind(FiniteMDP), "features": check_kind(Features),
+    "delta": open_fraction, "theta_bound": optional(positive_number),
     "n_samples": optional(positive_integer),
-    "diameter": positive_number,
-    "prior": positive_number,
-    "epsilon": nonnegative_number,
-    "decay": nonnegative_number,
-    "ensemble": positive_integer,
-    "shared_errors": nonnegative_number,
-    "own_errors": nonnegative_number,
-}
+    **dict.fromkeys(("n_episodes", "n_steps", "ensemble"), positive_integer),
+    **dict.fromkeys(POSITIVE.split(), positive_number),
+    **dict.fromkeys(NONNEGATIVE.split(), nonnegative_number),
+}  # fmt: skip
 """What a field of each name may hold."""
 
 
@@ -144,15 +133,15 @@ class Validated:
 
     def __post_init__(self) -> None:
         """Check the fields and keep them in canonical form."""
-        checks, agent = CHECKS | self.OWN_CHECKS, self
-        for name in (field.name for field in fields(agent) if field.name in checks):  # type: ignore
-            object.__setattr__(agent, name, checks[name](name, getattr(agent, name)))
-        task, features = getattr(agent, "task", None), getattr(agent, "features", None)
+        checks = CHECKS | self.OWN_CHECKS
+        for name in (field.name for field in fields(self) if field.name in checks):  # type: ignore
+            object.__setattr__(self, name, checks[name](name, getattr(self, name)))
+        task, features = getattr(self, "task", None), getattr(self, "features", None)
         if features is not None:
             features.check_task(task)
-        if task is not None and task.infinite_horizon and not hasattr(agent, "steps_until_replan"):
+        if task is not None and task.infinite_horizon and not hasattr(self, "steps_until_replan"):
             raise ValueError(
-                f"{type(agent).__name__} plans for a number of steps, and the task has an infinite "
+                f"{type(self).__name__} plans for a number of steps, and the task has an infinite "
                 "horizon; use an agent with steps_until_replan, such as UCRLMNLSE"
             )
 
@@ -258,7 +247,7 @@ class Learner(CheckedAgent):
 
 
 def check_agent(agent: Any) -> None:
-    """Refuse an object that lacks a method of an agent, or whose task is not a Task."""
+    """Raise TypeError if an object lacks a method of an agent, or its task is not a Task."""
     needed = ["init", "plan", "update"]
     if getattr(getattr(agent, "task", None), "infinite_horizon", False):
         needed.append("steps_until_replan")
@@ -269,7 +258,7 @@ def check_agent(agent: Any) -> None:
 
 
 def check_state(agent: Any, state: Any, finite: bool = False) -> None:
-    """Refuse a state that is not laid out as the agent's first one.
+    """Raise ValueError if a state is not laid out as the agent's first one.
 
     What is a number above 0 there, such as k and lambda, must be one; what is 0 may grow.
     """
@@ -324,7 +313,7 @@ def add_counts(task: Task, counts: Array, episode: Episode) -> Array:
 
 
 def checked_episode(task: Task, episode: Any) -> Episode:
-    """Return the episode in the types that the compiled loops know, or refuse it."""
+    """Return the episode in the types of compiled loops; raise ValueError if it does not fit."""
     try:
         states, actions, rewards = (as_float("episode", x) for x in episode)
     except (TypeError, ValueError):

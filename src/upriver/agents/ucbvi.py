@@ -162,7 +162,7 @@ class UCBVIBF(UCBVI):
         return none, Bernstein(c**2, c * steps_left, np.zeros((1, self.task.n_states)))
 
     def check_terms(self, terms: Any) -> Bernstein:
-        """Return the terms that a function gave, or refuse what the compiled loop cannot read."""
+        """Return the terms that a function gave; raise ValueError if a loop cannot read them."""
         variance, linear, doubt = check_instance("bonus", terms, Bernstein)
         horizon, n_states = self.task.horizon, self.task.n_states
         return Bernstein(

@@ -250,7 +250,7 @@ def run_backward_pass(
 
 
 def check_shapes(task: Task, *arrays: Any) -> None:
-    """Refuse prob, reward, bonus and scale of another task: kernels would read past their ends."""
+    """Raise ValueError if an array is of another task: kernels would read past its end."""
     shapes = [getattr(x, "shape", ()) for x in arrays]
     kinds = {getattr(x, "dtype", None) for x in arrays}
     columns = [task.n_triples, len(task.sizes), len(task.sizes)]

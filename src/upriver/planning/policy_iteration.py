@@ -133,16 +133,14 @@ def policy_rows(rows: ModelRows, task: Task, policy: Array) -> ModelRows:
 def iterate_policies(
     rows: ModelRows, discount: float, tolerance: float, *, guess: Array | None = None,
     policy: Array | None = None, choose_model: Callable[[Array], None] | None = None,
-    stop_at_two_classes: bool = False,
 ) -> PolicyIteration:  # fmt: skip
     """Improve a policy until the changes of a backup are within `tolerance` of each other.
 
-    rows: the model; discount 1 is the average reward. guess (S,) and
-    policy (S,), int32, are what to begin with; actions stay where they are as good as others.
-    choose_model: writes the best model of a set for the values w (S,) into `rows`.
-    Ends early where rounding keeps the changes further apart, and with `stop_at_two_classes`, with
-    infinite changes, where a policy without a discount has two recurrent classes; otherwise that
-    policy is taken to have a discount.
+    rows: the model; discount 1 is the average reward. guess (S,) and policy (S,), int32, are what
+    to begin with; actions stay where they are as good as others. choose_model: writes the best
+    model of a set for the values w (S,) into `rows`. Ends early where rounding keeps the changes
+    further apart. A policy with two recurrent classes, which have no common gain, is taken to have
+    a discount.
     """
     k, n_states = kernels.stationary, rows.n_states
     arrays, widest = rows.for_kernels(), int(np.diff(rows.indptr).max())
@@ -189,8 +187,6 @@ def iterate_policies(
             continue
         if direct and reach is not None:
             exact = chain_values(arrays, policy, discount, reach, w, u - w)
-            if exact is None and stop_at_two_classes:
-                return PolicyIteration(policy, u, np.nan, np.inf, False, sweeps)
             if exact is None:
                 without_gain += 1
                 exact = chain_values(arrays, policy, 1.0 - SUBSTITUTE, reach)

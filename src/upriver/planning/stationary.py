@@ -172,7 +172,7 @@ def solve_average_reward(
     tolerance = float(np.ldexp(choose_tolerance(mdp, tolerance), -k))
     label = end_components(rows)
     inside = label >= 0
-    found = iterate_policies(rows, 1.0, tolerance, stop_at_two_classes=True)
+    found = iterate_policies(rows, 1.0, tolerance)
     sweeps, gap = found.sweeps, FIRST_GAP
     while not found.level and sweeps < MAX_SWEEPS and gap > LAST_GAP:
         # Slow to mix, or the policy has several recurrent classes. What is best with a discount is
@@ -180,20 +180,12 @@ def solve_average_reward(
         near = iterate_policies(rows, 1.0 - gap, tolerance)
         sweeps, gap = sweeps + near.sweeps, 1e-2 * gap
         best = int(np.argmax(np.where(inside, near.values, -np.inf)))
-        returning = (
-            policy_of_returning(rows, near.policy, best) if np.ptp(label[inside]) == 0 else None
-        )
-        for start in ((near.policy, near.values), returning):
-            if start is not None and not found.level:
-                policy, guess = start
-                found = iterate_policies(
-                    rows,
-                    1.0,
-                    tolerance,
-                    guess=guess,
-                    policy=policy.copy(),
-                    stop_at_two_classes=True,
-                )
+        starts = [(near.policy, near.values)]
+        if np.ptp(label[inside]) == 0:
+            starts.append(policy_of_returning(rows, near.policy, best))
+        for policy, guess in starts:
+            if not found.level:
+                found = iterate_policies(rows, 1.0, tolerance, guess=guess, policy=policy.copy())
                 sweeps += found.sweeps
     if not found.level:
         check_one_class(mdp.true_task, rows, mdp.name)
@@ -207,7 +199,7 @@ def solve_average_reward(
 
 
 def check_one_step(mdp: FiniteMDP, setting: str) -> None:
-    """Refuse an MDP whose steps differ, with terminal values, or states for some steps only."""
+    """Raise ValueError if steps differ, or there are terminal values, or states of some steps."""
     mdp.check_any_number_of_steps()
     if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1 or mdp.terminal.any():
         raise ValueError(
@@ -231,13 +223,13 @@ def rows_and_table(mdp: FiniteMDP, policy: Any) -> tuple[ModelRows, Array | None
     return rows._replace(reward=np.ldexp(rows.reward, -k)), table, k
 
 
-def policy_of_returning(rows: ModelRows, policy: Array, best: int) -> tuple[Array, Array] | None:
+def policy_of_returning(rows: ModelRows, policy: Array, best: int) -> tuple[Array, Array]:
     """Return a policy (S,) that goes to the state `best`, and follows `policy` near it; its bias.
 
     A policy may keep many states where they are, and policy iteration would lead them away one
     after the other. It is followed where it reaches `best` by states that are at most NEARBY steps
-    away. Every state then reaches `best`, so there is one recurrent class. None where the bias (S,)
-    cannot be solved for.
+    away. Every state then reaches `best`, so there is one recurrent class. The bias (S,) is 0 where
+    its equations would take long to solve.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order, dijkstra
@@ -263,7 +255,7 @@ def policy_of_returning(rows: ModelRows, policy: Array, best: int) -> tuple[Arra
     towards[kept] = policy[kept]
     reach = band_reach(rows.indptr, rows.successors, n_states)
     bias = None if reach is None else chain_values(rows.for_kernels(), towards, 1.0, reach)
-    return None if bias is None else (towards, bias)
+    return towards, np.zeros(n_states) if bias is None else bias
 
 
 def check_one_class(task: Task, rows: ModelRows, name: str) -> None:
@@ -325,7 +317,7 @@ def solve_visits(
     probabilities of the first state, solve one matrix and its transpose, so sum_s d(s) x(s) is what
     the value first^T v gains where rewards change by x. For the average reward, discount 1, the
     matrix has one row and one column more, for the gain: h + gain = r + P h with one h fixed at 0,
-    and d are the shares of time; a policy with two recurrent classes is refused.
+    and d are the shares of time. Raise ValueError if the policy has two recurrent classes.
     """
     from scipy import sparse
     from scipy.sparse.linalg import splu

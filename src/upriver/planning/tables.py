@@ -32,8 +32,8 @@ def action_columns(task: Task | None, table: Array) -> dict[str, Array]:
 def reordered(table: Array, states: Names, actions: Names, task: Task) -> Array:
     """Return a policy (H, S) or (H, S, A) with these names in the order of a task.
 
-    Refused where the task has a state that the policy does not know, or the policy plays an action
-    that the task does not have.
+    Raise ValueError if the task has a state that the policy does not know, or the policy plays an
+    action that the task does not have.
     """
     columns = task.state_names.numbers_in(states, "the policy")
     if columns is not None:
@@ -129,7 +129,7 @@ def check_policy_table(task: Task, table: Array, steps: tuple[int, ...] = ()) ->
 
 
 def check_actions(name: str, table: Array, n_actions: int) -> None:
-    """Refuse a table of actions that are not 0 to n_actions - 1."""
+    """Raise ValueError if a table has actions that are not 0 to n_actions - 1."""
     bad = (table < 0) | (table >= n_actions)
     if bad.any():
         where = np.unravel_index(int(np.argmax(bad)), table.shape)
@@ -140,7 +140,7 @@ def check_actions(name: str, table: Array, n_actions: int) -> None:
 
 
 def check_available(name: str, table: Array, task: Task) -> None:
-    """Refuse a table (..., S) of actions that plays one which its state does not have."""
+    """Raise ValueError if a table (..., S) plays an action that its state does not have."""
     check_actions(name, table, task.n_actions)
     bad = ~task.available[np.arange(task.n_states), table]
     if bad.any():
