@@ -355,6 +355,37 @@ def streams():
     draw_dots("streams", panels, "steps lost, of 10,000", columns=2, row=0.3, xlim=(0.8, 2000))
 
 
+def default_agent():
+    """Draw episodes lost by problem and learner: the paler, the closer to the best of the row."""
+    table = read_tables("default-agent")[0]
+    text = (TABLES / "default-agent.txt").read_text()
+    set_look()
+    learners = list(next(iter(table.values())))
+    lost = np.array([[row[learner][0] for learner in learners] for row in table.values()])
+    floored = np.maximum(lost, FLOOR)
+    shade = np.log10(floored / floored.min(axis=1)[:, None])
+    figure, ax = plt.subplots(figsize=(WIDTH, 0.31 * len(table) + 0.6), layout="constrained")
+    ax.imshow(shade, cmap="Blues", vmin=0.0, vmax=2.5, aspect="auto")
+    for i, problem in enumerate(table):
+        cells = re.search(rf"^\| {re.escape(problem)} \|(.*)\|$", text, re.M)[1].split("|")
+        for j, cell in enumerate(cells):
+            stuck = re.search(r"\(([\d.]+)% stuck", cell)
+            mark = "•" if stuck and float(stuck[1]) > 5 else ""
+            x = lost[i, j]
+            written = f"{x:.2f}" if x < 0.995 else f"{x:.1f}" if x < 9.95 else f"{x:.0f}"
+            ink = "white" if shade[i, j] > 1.5 else "#1a1a1a"
+            ax.text(j, i, written + mark, ha="center", va="center", color=ink)
+    names = {f"{SE} {x}": f"SE\n{x}" for x in ("shared", "pooled", "one-hot")}
+    names["Greedy shared"] = "greedy\nshared"
+    ax.set_xticks(range(len(learners)), [names.get(x, x) for x in learners])
+    ax.set_yticks(range(len(table)), list(table))
+    ax.xaxis.tick_top()
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.grid(visible=False)
+    save(figure, "default-agent")
+
+
 def automatic():
     (table, *_) = read_tables("automatic")
     groups = ("made by hand", "automatic", "one-hot")
@@ -366,7 +397,8 @@ DRAW = {
     "rivers": rivers, "equal-information": equal_information, "misspecification": misspecification,
     "uneven-rivers": uneven_rivers, "variance": variance, "kappa": kappa,
     "icu-sepsis": icu_sepsis, "changing": changing, "unknown-reward": unknown_reward,
-    "exploration-needed": exploration_needed, "streams": streams, "automatic": automatic,
+    "exploration-needed": exploration_needed, "default-agent": default_agent, "streams": streams,
+    "automatic": automatic,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -61,16 +61,17 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> 
 
 @figure_style()
 def plot_learning(panels: Mapping[str, Mapping[str, Array]]) -> Figure:
-    """Plot {label of the axis: {curve: (K,)}} against the episode; the first curve is in blue."""
+    """Plot {label of the axis: {curve: (K,)}} against the episode, one below the other."""
     looks = ({"color": BLUE}, {"color": INK, "linestyle": (0, (5, 1.6)), "linewidth": 0.9})
-    figure, axes = new_figure(WIDTHS["two"], 2.5, columns=len(panels))
-    for ax, (label, curves) in zip(axes[0], panels.items(), strict=True):
+    figure, axes = new_figure(4.6, 2.1 * len(panels), len(panels))
+    for ax, (label, curves) in zip(axes[:, 0], panels.items(), strict=True):
         for (name, y), look in zip(curves.items(), looks, strict=False):
             ax.plot(np.arange(1, len(y) + 1), y, label=name, **look)
-        ax.set(xlabel="episode", ylabel=label)
+        ax.set_ylabel(label)
         ax.set_ylim(bottom=min(0.0, *(float(y.min()) for y in curves.values())))
         if len(curves) > 1:
             ax.legend(loc="lower right")
+    ax.set_xlabel("episode")
     return figure
 
 
