@@ -518,8 +518,9 @@ def play_all(table: Table, runs: int, jobs: int) -> None:
             table.play([key for _, key in sorted(waiting)[:jobs]], pool)
 
 
-def summary(table: Table) -> str:
-    """Return the medians of episodes, and steps, until the policy is good, and the runs."""
+def summary(table: Table, runs: int) -> str:
+    """Return the medians of episodes, and steps, until the policy is good, and the number of runs
+    where there are fewer than `runs`."""
     learners = [x for x in (*LEARNERS, *SETTINGS) if any(table.of(w, x) for w in WORLDS)]
     lines = [["environment", *learners]]
     for world in WORLDS:
@@ -532,34 +533,44 @@ def summary(table: Table) -> str:
             episodes, steps, end = np.median([(r.episodes, r.steps, r.end) for r in here], axis=0)
             never = f"never in {length_of(world, learner):,} ({end:.2f})"
             text = f"{episodes:,.0f} ({steps:,.0f})" if np.isfinite(episodes) else never
-            cells.append(f"{text}, {len(here)}")
+            cells.append(text if len(here) == runs else f"{text} [{len(here)}]")
         lines.append([world, *cells])
     return to_markdown(lines)
+
+
+SHOWN = {
+    "all declared": ("successors and rewards declared", "#0b6e8c"),
+    "rewards declared": ("rewards declared", "#3a9ab8"),
+    "nothing declared": ("nothing declared", "#8ac6d6"),
+    Q_LEARNING: ("Q-learning, nothing declared", "#999999"),
+}
+"""What the figure shows: labels and colours."""
 
 
 def figure(table: Table) -> Any:
     """Return the figure: episodes until the policy is good, a line of marks per environment."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(7.0, 4.2), layout="constrained")
+    made = Figure(figsize=(7.0, 4.4), layout="constrained")
     axes = made.subplots()
-    shown = ("all declared", "rewards declared", "nothing declared", Q_LEARNING)
-    colours = ("#0b6e8c", "#3a9ab8", "#8ac6d6", "#999999")
-    for i, world in enumerate(reversed(WORLDS)):
-        for learner, colour in zip(shown, colours, strict=True):
+    for n, (learner, (label, colour)) in enumerate(SHOWN.items()):
+        axes.scatter([], [], s=45, color=colour, label=label)
+        for i, world in enumerate(WORLDS):
             here = [r.episodes for r in table.of(world, learner)]
-            middle, most = np.median(here), length_of(world, learner)
-            is_open = not np.isfinite(middle)
+            if not here:
+                continue
+            is_open = not np.isfinite(middle := np.median(here))
             axes.scatter(
-                most if is_open else middle, i, s=60, color="none" if is_open else colour,
-                edgecolors=colour, marker=">" if is_open else "o",
-                label=learner if i == 0 else None, zorder=3,
+                length_of(world, learner) if is_open else middle, i + 0.13 * (n - 1.5), s=45,
+                color="none" if is_open else colour, edgecolors=colour,
+                marker=">" if is_open else "o", zorder=3,
             )  # fmt: skip
-    axes.set_yticks(range(len(WORLDS)), list(reversed(WORLDS)))
+    axes.set_yticks(range(len(WORLDS)), list(WORLDS))
+    axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlabel("episodes until the policy is good (an open mark: not within the run)")
     axes.grid(axis="x", alpha=0.3)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.4, 1.17), ncols=2, frameon=False)
+    made.legend(loc="outside upper center", ncols=2, frameon=False)
     return made
 
 
@@ -567,7 +578,7 @@ def study(folder: Path, runs: int, jobs: int | None) -> str:
     """Play the runs that the folder does not hold, write table and figure, return the table."""
     table = Table(folder)
     play_all(table, runs, jobs or os.cpu_count() or 1)
-    text = summary(table)
+    text = summary(table, runs)
     write_file(folder / "table.md", text)
     save_figure(figure(table), folder / "declared")
-    return f"{text}\nMedian episodes (steps) until the policy is good, and the number of runs."
+    return f"{text}\nMedian episodes (steps) until the policy is good, over {runs} runs or [n]."

@@ -34,21 +34,20 @@ after the states have exchanged their variables at random."""
 
 
 class Variable(NamedTuple):
-    """One variable of the states, which is not constant."""
+    """One variable of the states: its numbers (S,), or their positions in the `levels` of one that
+    is not numeric; anything for states without variables."""
 
     name: str
     values: Array
-    """(S,) its numbers, or the positions in `levels`; anything for states without variables."""
     levels: Sequence[Any] | None
-    """The values of a variable that is not numeric."""
 
 
 class States(NamedTuple):
-    """The variables of the states of a task."""
+    """The variables of the states of a task that are not constant, and which states have them (S,):
+    a few may be of another kind, such as "done"."""
 
     variables: list[Variable]
     known: Array
-    """(S,) whether a state has these variables; a few may be of another kind, such as "done"."""
 
 
 class Labels(NamedTuple):
@@ -57,7 +56,7 @@ class Labels(NamedTuple):
     code: Array
     """(n,) the number of the label; labels of changes come first, in the order of actions."""
     example: Array
-    """(number of labels,) a triple of each label."""
+    """A triple of each label."""
     by_target: Array
     """(n,) whether a triple is labelled by its next state."""
 
@@ -117,18 +116,6 @@ def encode(name: str, column: Sequence[Any]) -> tuple[Array, Sequence[Any] | Non
     return np.array([place[value] for value in column], np.float64), list(place)
 
 
-def number_changes(variable: Variable, s: Array, s2: Array) -> Array:
-    """Return (n,) the number of the change of one variable in each triple."""
-    old, new = variable.values[s], variable.values[s2]
-    if variable.levels is None:
-        change = new - old
-        size = float(np.abs(change).max(initial=0.0)) or 1.0
-        change = np.round(change / size, 9)  # differences that are equal up to rounding are equal
-    else:
-        change = np.where(old == new, -1.0, old * len(variable.levels) + new)
-    return np.unique(change, return_inverse=True)[1]
-
-
 def combine(first: Array, second: Array) -> Array:
     """Return (n,) numbers, from 0 on, of the distinct pairs of two arrays of whole numbers."""
     return np.unique(first * (int(second.max(initial=0)) + 1) + second, return_inverse=True)[1]
@@ -138,8 +125,14 @@ def label(task: Task, states: States) -> Labels:
     """Return the labels of all triples."""
     s, a, s2 = task.triples
     change, target = a, combine(a, s2)
-    for variable in states.variables:
-        change = combine(change, number_changes(variable, s, s2))
+    for _, values, levels in states.variables:
+        old, new = values[s], values[s2]
+        if levels is None:  # differences that are equal up to rounding are equal
+            size = float(np.abs(new - old).max(initial=0.0)) or 1.0
+            moved = np.round((new - old) / size, 9)
+        else:
+            moved = np.where(old == new, -1.0, old * len(levels) + new)
+        change = combine(change, np.unique(moved, return_inverse=True)[1])
     of_change, of_target = (np.bincount(code)[code] for code in (change, target))
     by_target = of_target > COMMON_TARGET * of_change
     by_target |= ~(states.known[s] & states.known[s2])
@@ -207,19 +200,15 @@ def changes(task: Task, variables: Callable[[Any], Any] | None = None) -> Featur
             f"state {task.state_names[0]!r} has no variables; pass `variables`, a function that "
             "returns numbers or a tuple, or use features.one_hot"
         )
-    return indicators(task, states, label(task, states))
-
-
-def indicators(task: Task, states: States, labels: Labels) -> Features:
-    """Return one indicator for each label that varies among the successors of a pair."""
+    labels = label(task, states)
     n, size = task.n_triples, len(labels.example)
     pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
     cell, count = np.unique(pair * size + labels.code, return_counts=True)
     varies = np.unique(cell[count < task.sizes[cell // size]] % size)
-    rows = np.ones(n), labels.code, np.arange(n + 1)
-    matrix = sparse.csr_array(rows, shape=(n, size))[:, varies]
     if not len(varies):
         return Features(task, sparse.csr_array((n, 1)), ["nothing to learn"])
+    rows = np.ones(n), labels.code, np.arange(n + 1)
+    matrix = sparse.csr_array(rows, shape=(n, size))[:, varies]
     names = None
     if len(varies) <= 10_000:
         names = [name_label(task, states, labels, int(labels.example[i])) for i in varies]

@@ -48,13 +48,10 @@ def tabular(task: Task, at_reference: float) -> Features:
     The coordinate is 1 at its triple and `at_reference` at the first triple of the pair.
     """
     first = np.repeat(check_instance("task", task, Task).indptr[:-1], task.sizes)
-    rows = np.arange(task.n_triples)
-    other = rows != first
-    data = np.concatenate([np.ones(other.sum()), np.full(other.sum(), at_reference)])
-    matrix = sparse.csr_array(
-        (data, (np.tile(rows[other], 2), np.concatenate([rows[other], first[other]]))),
-        shape=(task.n_triples, task.n_triples),
-    )
+    rows = np.flatnonzero(np.arange(task.n_triples) != first)
+    entries = np.repeat([1.0, at_reference], len(rows))
+    at = np.tile(rows, 2), np.append(rows, first[rows])
+    matrix = sparse.csr_array((entries, at), shape=(task.n_triples, task.n_triples))
     matrix.eliminate_zeros()
     used = np.unique(matrix.indices)
     if not len(used):
