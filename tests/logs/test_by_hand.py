@@ -183,7 +183,7 @@ class TestGoodnessOfFit:
         p = self.probabilities(self.theta)
         cells = Cells(
             np.array([0, 2, 4]), self.x.reshape(-1, 1), np.array([6.0, 4.0, 5.0, 5.0]), p.ravel(),
-            0.0, np.arange(4), np.array([0, 0, 1, 1]), [("s", "a"), ("t", "a")],
+            np.arange(4), np.array([0, 0, 1, 1]), [("s", "a"), ("t", "a")],
         )  # fmt: skip
         fitted: Any = SimpleNamespace(theta=self.theta, regularization=self.lam)
         rng: Any = SimpleNamespace(multinomial=lambda n, p, size: self.drawn[None])

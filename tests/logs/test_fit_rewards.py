@@ -233,12 +233,6 @@ def test_formulas_files_weights_and_gaps_give_the_same_fit(log, model, tmp_path)
     )
     np.testing.assert_allclose(every.params, model.params, atol=1e-7)
     assert "C(action)[keep]" in every.summary()
-    known = up.fit_rewards(f"0 + offset({model.params['replaced']} * replaced) + mileage", log,
-                           bus_mdp(), 0.95, states=bus_table())  # fmt: skip
-    assert known.params["mileage"] == pytest.approx(model.params["mileage"], abs=1e-7)
-    for formula in ("0 + replaced + offset(mileage):replaced", "0 + replaced + offset(action)"):
-        with pytest.raises(ValueError, match="an offset must be"):
-            up.fit_rewards(formula, log, bus_mdp(), 0.95, states=bus_table())
 
 
 def test_choices_of_weight_0_are_as_if_absent(log):

@@ -192,13 +192,6 @@ def test_a_reward_that_the_log_does_not_identify_is_refused(rng):
         up.fit_transitions("C(next_state):C(action)", few, successors="all", reward=reward)
 
 
-@pytest.mark.parametrize("term", ["offset(age)", "age:offset(next_state)"])
-def test_the_formula_of_a_reward_has_no_offset(rng, term):
-    """It was estimated as any other column."""
-    with pytest.raises(ValueError, match="offset"):
-        up.fit_transitions(FORMULA, visits(rng), reward=f"cost ~ C(state) + {term}")
-
-
 @pytest.mark.parametrize("successors", ["all", lambda s, a: [0, 1], "table"])
 def test_the_mean_of_a_pair_that_was_never_taken_is_refused(rng, successors):
     """It was 0 without an error, so that plans took the action that was never tried."""

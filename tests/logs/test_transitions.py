@@ -1,7 +1,5 @@
 """Models of a frame: against independent estimators, hand-made expansions and the truth."""
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -112,36 +110,24 @@ def test_every_kind_of_frame_gives_the_same_fit(frame, model, tmp_path):
         np.testing.assert_allclose(again.fitted.theta, model.fitted.theta, rtol=1e-9)
 
 
-def test_rows_need_not_be_held(frame, monkeypatch):
+def test_factors_of_situations_moves_and_rows_are_multiplied(frame):
     """Products of factors of situations, of moves and of rows are the columns of the formula."""
-    from upriver.logs import design
-
     wards = frame.assign(
         ward=np.where(frame["patient"] % 2, "east", "west"), mood=frame["patient"] % 5 / 3
     )
     formula = (
         "worse + better + action:better + bs(mood, df=4):ward:worse + C(age):better + 2:death"
-        " + I(mood > age * worse) + offset(0.1 * mood * worse)"
+        " + I(mood > age * worse)"
     )
     given = {"states": clinic.moves(), "cluster": "patient"}
-    held = up.fit_transitions(formula, wards, **given)
-    monkeypatch.setattr(design, "DENSE", 0)
     made = up.fit_transitions(formula, wards, **given)
-    assert isinstance(held.log.data.x, np.ndarray) and not isinstance(made.log.data.x, np.ndarray)
     # the rows of the fit are those that predict makes of the expanded table
     from upriver.logs.situations import expand
 
-    x, offset = made.log.design.rows(expand(made.log.space, made.log.situations, lambda name: True))
+    x = made.log.design.rows(expand(made.log.space, made.log.situations, lambda name: True))
     np.testing.assert_allclose(made.log.data.x[:], x, rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(made.log.data.offset, offset, rtol=1e-12, atol=1e-15)
-    for errors in ("classical", "robust", "cluster"):
-        a, b = (m.with_errors(errors) for m in (held, made))
-        assert a.fitted.names == b.fitted.names and a.summary() == b.summary()
-        np.testing.assert_allclose(b.fitted.covariance, a.fitted.covariance, rtol=1e-6)
-    assert made.goodness_of_fit(49).rows == held.goodness_of_fit(49).rows
     smaller = up.fit_transitions("worse + better", wards, states=clinic.moves())
-    plain = formula.replace(" + offset(0.1 * mood * worse)", "")
-    larger = up.fit_transitions(plain, wards, states=clinic.moves())
+    larger = up.fit_transitions(formula, wards, states=clinic.moves())
     assert larger.likelihood_ratio(smaller).degrees == len(larger.fitted.theta) - 2
 
 
@@ -203,42 +189,6 @@ def test_reference_categories_are_left_out_and_named(frame):
     crossed = up.fit_transitions("action:next_state", frame[frame["state"] == "ill"])
     assert len(crossed.fitted.theta) == 4 and len(crossed.log.design.dropped) == 1
     assert "reference (no coefficient)" in crossed.summary()
-
-
-def test_an_offset_has_the_coefficient_one(frame, model):
-    """Fixing a coefficient at its estimate leaves the others where they are."""
-    value = dict(zip(model.fitted.names, model.fitted.theta, strict=True))["age:worse"]
-    formula = f"worse + better + death + action:better + offset({value} * age * worse)"
-    fixed = up.fit_transitions(formula, frame, states=clinic.moves())
-    assert len(fixed.fitted.theta) == 5
-    np.testing.assert_allclose(fixed.fitted.theta, model.fitted.theta[:5], rtol=1e-5)
-    one = frame.head(3)
-    pd.testing.assert_frame_equal(
-        fixed.predict(one)[["probability"]], model.predict(one)[["probability"]], rtol=1e-5
-    )
-
-
-@pytest.mark.parametrize("term, message", [
-    ("offset(age):worse", "'offset(age):worse' has an offset in it; an offset must be a term"),
-    ("age:offset(worse)", "'age:offset(worse)' has an offset in it; an offset must be a term"),
-    ("worse*offset(age)", "'worse:offset(age)' has an offset in it"),
-    ("2:offset(age * worse)", "'2:offset(age * worse)' has an offset in it"),
-    ("I(offset(age) * worse)", "'I(offset(age) * worse)' has an offset in it"),
-    ("offset(next_state)", "'offset(next_state)' holds several numbers in a row"),
-    ("offset(bs(age, df=4))", "holds several numbers in a row; an offset must be one"),
-])  # fmt: skip
-def test_an_offset_is_a_number_and_a_term_of_its_own(frame, term, message):
-    """Whether its coefficient was 1 depended on the order of the factors."""
-    with pytest.raises(ValueError, match=re.escape(message)):
-        up.fit_transitions(f"worse + better + {term}", frame, states=clinic.moves())
-
-
-def test_a_column_may_be_named_like_an_offset(frame, model):
-    """A column that is quoted by name is estimated."""
-    again = frame.rename(columns={"age": "offset(age)"})
-    formula = model.log.design.formula.replace("age", "`offset(age)`")
-    found = up.fit_transitions(formula, again, states=clinic.moves())
-    np.testing.assert_allclose(found.fitted.theta, model.fitted.theta)
 
 
 def test_predictions_and_their_intervals(frame, model):

@@ -307,9 +307,9 @@ def test_data_that_weigh_less_than_one_have_the_same_estimate(rng):
     counts = np.zeros(120)
     counts[ends[:-1] + rng.integers(3, size=40)] = 1.0
     visits = np.ones(40)
-    data = choice_data.Choices(ends, rows, counts, visits, 0.7, None)
+    data = choice_data.Choices(ends, rows, counts, visits, 0.7)
     theta, loss, *_ = fitting.fit_newton(data, None)
-    light = choice_data.Choices(ends, rows, 1e-3 * counts, 1e-3 * visits, 7e-4, None)
+    light = choice_data.Choices(ends, rows, 1e-3 * counts, 1e-3 * visits, 7e-4)
     again, less, *_ = fitting.fit_newton(light, None)
     np.testing.assert_allclose(again, theta, atol=1e-8)
     assert less == pytest.approx(1e-3 * loss, rel=1e-9)

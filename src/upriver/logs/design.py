@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -24,11 +22,9 @@ from upriver.logs.formula import (
 )  # fmt: skip
 from upriver.logs.situations import Situations, StateSpace, Wanted, build_situations, expand
 from upriver.logs.tables import listed
-from upriver.mnl.choices import Choices, Products
+from upriver.mnl.choices import Choices
 
 ALIASED = 1e-9  # share of a column's variation that the columns before it must leave
-DENSE = 4_000_000  # numbers of the expanded rows up to which they are held as a table
-OFFSET = re.compile(r"(?<![\w.])offset\(")
 SAMPLE = 2_000  # situations that show how a formula codes its categories
 REASONS = (
     "is the same for every next state of a situation, so it has no effect; interact it with "
@@ -46,7 +42,6 @@ class Design:
     formula: str
     recipe: Recipe
     keep: Array  # The columns that are estimated
-    fixed: Array  # The columns of offset(...), whose coefficient is 1
     dropped: list[str]
     """Columns that are combinations of others of their situation: reference categories."""
     words: Mapping[str, frozenset[Any]]  # Of each column in the log; none of a column of numbers
@@ -59,19 +54,18 @@ class Design:
     def terms(self) -> list[str]:
         return [self.recipe.columns[j].term for j in self.keep]
 
-    def rows(self, table: Columns) -> tuple[Array, Array]:
-        """Return (n, d) features and (n,) offset of an expanded table."""
+    def rows(self, table: Columns) -> Array:
+        """Return (n, d) features of an expanded table."""
         for name, known in self.words.items():
             check_words(name, table[name], known)
-        x, offset = (self.recipe.rows(table, columns) for columns in (self.keep, self.fixed))
-        return x, offset.sum(axis=1)
+        return self.recipe.rows(table, self.keep)
 
 
 def build_design(
     formula: str, space: StateSpace, of: Situations, wanted: Wanted,
     known: Sequence[str], visits: Array, strict: bool,
-) -> tuple[Design, Any, Array | None]:  # fmt: skip
-    """Return the design, its rows (n, d) and the offset (n,) or None.
+) -> tuple[Design, Any]:  # fmt: skip
+    """Return the design and its rows (n, d).
 
     wanted, known: the columns that the formula uses, and all that it could have used. visits: (G,)
     the weight of each situation. strict: whether terms that are combinations of others are refused;
@@ -80,41 +74,16 @@ def build_design(
     of_pairs = build_situations(space, np.flatnonzero(np.bincount(of.pair)), {})
     triples = expand(space, of_pairs, wanted)
     recipe, every = factorize(formula, space, of, of_pairs, triples, wanted, known)
-    fixed = find_offsets(recipe)
-    keep, dropped = identify(recipe, every, visits, fixed, strict)
+    keep, dropped = identify(recipe, of.indptr, every, visits, strict)
     words = {name: words_of(cells) for name, cells in {**triples, **of.covariates}.items()}
-    design = Design(formula, recipe, keep, np.flatnonzero(fixed), dropped, words)
-    offset = every.columns(design.fixed)[:].sum(axis=1) if fixed.any() else None
-    x = every.columns(keep)
-    return design, x[:] if len(x) * x.shape[1] <= DENSE else x, offset
-
-
-def find_offsets(recipe: Recipe) -> Array:
-    """Return (d,) whether each column is a term offset(...), whose coefficient is 1.
-
-    What an offset would mean in an interaction or inside of another function, and what it would be
-    of categories, is not clear; so they are refused.
-    """
-    found = np.zeros(len(recipe.columns), bool)
-    for j, column in enumerate(recipe.columns):
-        factors = [recipe.factors[f] for f, _ in column.parts]
-        offsets = [x for x in factors if not x.is_column and OFFSET.search(x.text)]
-        found[j] = len(offsets) > 0
-        alone = len(factors) == 1 and column.scale == 1.0
-        if offsets and not (alone and OFFSET.match(factors[0].text)):
-            raise ValueError(f"{column.term!r} has an offset in it; an offset must be a term of "
-                             "its own, such as offset(x * y)")  # fmt: skip
-        if offsets and factors[0].names != (factors[0].text,):
-            raise ValueError(
-                f"{column.term!r} holds several numbers in a row; an offset must be one"
-            )
-    return found
+    design = Design(formula, recipe, keep, dropped, words)
+    return design, np.ascontiguousarray(every[:, keep])
 
 
 def factorize(
     formula: str, space: StateSpace, of: Situations, of_pairs: Situations,
     triples: Columns, wanted: Wanted, known: Sequence[str],
-) -> tuple[Recipe, Products]:  # fmt: skip
+) -> tuple[Recipe, Array]:  # fmt: skip
     """Return the recipe of a formula and its columns on the situations of a log.
 
     of_pairs: the pairs (s, a) of the log as situations without covariates; triples: their table.
@@ -127,36 +96,21 @@ def factorize(
         table = {"situation": of.covariates, "triple": triples}.get(place)
         table = expand(space, of, factor.uses) if table is None else table
         found.append(evaluate_factor(factor, table))
-    cells, factors = [x for x, _ in found], tuple(made for _, made in found)
-    recipe = Recipe(factors, multiply_factors(products, factors))
-    number: dict[tuple[Any, ...], int] = {(): 0}  # the products of columns of a situation
-    left_of, whole, whole_at = [], [], []
-    right = np.ones((len(of_pairs.successor), len(recipe.columns)))
-    for j, column in enumerate(recipe.columns):
-        right[:, j] *= column.scale
-        left, rows = [], []
-        for f, c in column.parts:
-            if places[f] == "triple":
-                right[:, j] *= cells[f][:, c]
-            else:
-                (left if places[f] == "situation" else rows).append((f, c))
-        left_of.append(number.setdefault(tuple(left), len(number)))
-        if rows:
-            whole.append(reduce(np.multiply, [cells[f][:, c] for f, c in rows]))
-            whole_at.append(j)
-    left = np.ones((len(of.pair), len(number)))
-    for at in range(0, len(left), 4096):  # rows that stay in the cache while columns are written
-        some = slice(at, at + 4096)
-        for parts, k in number.items():
-            for f, c in parts:
-                left[some, k] *= cells[f][some, c]
+    recipe = Recipe(
+        tuple(made for _, made in found), multiply_factors(products, [made for _, made in found])
+    )
+    sizes = np.diff(of.indptr)
     first = np.zeros(len(space.sizes), np.int64)  # of the triples of each pair
     first[of_pairs.pair] = of_pairs.indptr[:-1]
-    return recipe, Products(
-        of.indptr, first[of.pair], left, np.array(left_of), right,
-        np.column_stack(whole) if whole else np.empty((int(of.indptr[-1]), 0)),
-        np.array(whole_at, np.int64),
-    )  # fmt: skip
+    # the situation and the triple of each row of the expanded table
+    rows = {"situation": np.repeat(np.arange(len(sizes)), sizes), "row": slice(None)}
+    rows["triple"] = np.arange(of.indptr[-1]) + np.repeat(first[of.pair] - of.indptr[:-1], sizes)
+    every = np.empty((int(of.indptr[-1]), len(recipe.columns)))
+    for j, column in enumerate(recipe.columns):
+        every[:, j] = column.scale
+        for f, c in column.parts:
+            every[:, j] *= found[f][0][:, c][rows[places[f]]]
+    return recipe, every
 
 
 def belongs(factor: Factor, covariates: Columns, triples: Columns) -> str:
@@ -168,16 +122,17 @@ def belongs(factor: Factor, covariates: Columns, triples: Columns) -> str:
 
 
 def identify(
-    recipe: Recipe, every: Products, visits: Array, fixed: Array, strict: bool
+    recipe: Recipe, indptr: Array, every: Array, visits: Array, strict: bool
 ) -> tuple[Array, list[str]]:
     """Return what `select_identified` does; a sample suffices where it identifies all columns."""
-    data, sizes = Choices(every.indptr, every, np.zeros(len(every)), visits, 0.0), every.sizes()
+    data = Choices(indptr, every, np.zeros(len(every)), visits, 0.0)
+    sizes = np.abs(every).max(axis=0)
 
     def select(data: Choices, strict: bool) -> tuple[Array, list[str]]:
         # the information where all candidates are alike: the scatter of columns within situations
         gram = data.hessian(np.zeros(len(sizes)))
         varies = np.diag(gram) > 1e-18 * max(float(visits.sum()), 1.0) * sizes**2
-        return select_identified(recipe, gram, varies, fixed, strict)
+        return select_identified(recipe, gram, varies, strict)
 
     sampled = data.sample()
     if sampled is not None:
@@ -191,7 +146,7 @@ def identify(
 
 
 def select_identified(
-    recipe: Recipe, gram: Array, varies: Array, fixed: Array, strict: bool,
+    recipe: Recipe, gram: Array, varies: Array, strict: bool,
     reasons: tuple[str, str, str] = REASONS,
 ) -> tuple[Array, list[str]]:  # fmt: skip
     """Return the columns to estimate, and the names of those that are combinations of others.
@@ -211,7 +166,7 @@ def select_identified(
     dropped: list[str] = []
     lost: dict[str, str] = {}
     for j in order_references_last(terms):
-        if fixed[j] or terms[j] == "1":
+        if terms[j] == "1":
             continue
         rest = even[j] - factor[: len(keep), j] @ factor[: len(keep)]  # less what they explain
         if not varies[j]:

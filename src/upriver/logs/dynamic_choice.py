@@ -64,7 +64,6 @@ class DynamicLogit:
     counts: Array  # (steps, S*A) how often each pair was chosen, weights included
     discount: float
     horizon: int | None = None
-    offset: Array | None = None  # (1 | H, S*A) a part of the reward that is known
     phi: tuple[Array, ...] = ()
     """(n, d) the features of the transition model, of all steps or of each; none where it is known.
     """
@@ -133,7 +132,7 @@ class DynamicLogit:
         start: (S,) values to begin the solution from.
         """
         task, gamma, counts = self.task, self.discount, self.counts
-        reward = self.features @ w + (0.0 if self.offset is None else self.offset)
+        reward = self.features @ w
         visits = counts.reshape(len(counts), task.n_states, -1).sum(axis=2)
         if self.horizon is None:
             matrix = self.matrices[0]

@@ -35,8 +35,8 @@ def predicted_probabilities(model: TransitionModel, of: Situations) -> tuple[Arr
     """Return (n,) probabilities of candidates and (n, d) the gradients of their logarithms."""
     log = model.log
     assert log is not None
-    x, offset = log.design.rows(expand(log.space, of, lambda name: True))
-    p = softmax(of.indptr, x @ model.theta + offset)
+    x = log.design.rows(expand(log.space, of, lambda name: True))
+    p = softmax(of.indptr, x @ model.theta)
     n = len(of.indptr) - 1
     mean = sparse.csr_array((p, np.arange(len(p)), of.indptr), (n, len(p))) @ x  # of a situation
     x -= np.repeat(mean, np.diff(of.indptr), axis=0)

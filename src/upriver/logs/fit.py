@@ -65,7 +65,7 @@ def fit_transitions(
     Parameters
     ----------
     formula
-        In the language of formulaic, with a term offset(...) for a fixed coefficient of 1. What is
+        In the language of formulaic. What is
         the same for every candidate has no effect and must be interacted with something of the next
         state. Formulas are executed; use only formulas you trust.
     frame
@@ -180,8 +180,8 @@ def fit_transitions(
     counts = np.bincount(chosen, rows.weight, minlength=len(of.successor))
     visits = np.add.reduceat(counts, of.indptr[:-1])
     known = list(dict.fromkeys([*columns, *table.names, *space.attributes]))
-    design, x, offset = build_design(formula, space, of, wanted, known, visits, lam == 0.0)
-    data = Choices(of.indptr, x, counts, visits, lam, offset)
+    design, x = build_design(formula, space, of, wanted, known, visits, lam == 0.0)
+    data = Choices(of.indptr, x, counts, visits, lam)
     number, clusters = (None, []) if cluster is None else rows.codes(cluster)
     if len(clusters) == 1:
         raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at least 2")
@@ -277,4 +277,4 @@ def fit_counts(
     features = fitted.features or features  # with the spread that was estimated
     counts = np.asarray(counts, np.float64)
     task = features.task if task is None else task
-    return TransitionModel(fitted, None, task, (features,), (0.0,), counts, terminal=task.terminal)
+    return TransitionModel(fitted, None, task, (features,), counts, terminal=task.terminal)

@@ -1,8 +1,8 @@
-"""From a formula to columns without the expanded table: every term is a product of factors.
+"""From a formula to columns: every term is a product of factors.
 
 Of `age:worse`, age belongs to the situation and worse to the move. So a factor is evaluated once
 for each situation, or once for each triple (s, a, s'), and only a factor that mixes both (such as
-`I(age > level_next)`) for each row of the expanded table. `Products` multiplies them when asked.
+`I(age > level_next)`) for each row of the expanded table.
 
 A formula is code that the user writes. The name of a column is not: a column that a formula quotes
 in backticks is looked up, and coded under a name that this module makes.
@@ -211,7 +211,7 @@ def apply_formulaic(
     formula: Any, table: Columns, text: str, known: Sequence[str] | None = None
 ) -> Any:
     """Return what formulaic makes of a table, as a data frame with a `model_spec`."""
-    context = {"offset": lambda x: x, "np": np}
+    context = {"np": np}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -86,7 +86,6 @@ class Cells(NamedTuple):
     matrix: Any  # (n, d) features, dense or sparse
     counts: Array  # (n,) how often each row was chosen
     probability: Array  # (n,) fitted
-    offset: Array | float  # (n,) what the logits have besides the features
     cell: Array  # (n,) the cell of each row; several situations may share one
     pair: Array  # (C,) the pair (s, a) of each cell, ascending
     names: Sequence[tuple[Any, Any]]  # (state, action) of each pair
@@ -184,7 +183,7 @@ def draw_terms(
     expected = np.repeat(visits, sizes) * cells.probability
     score = (cells.matrix.T @ (counts - expected).T).T - fitted.regularization * fitted.theta
     theta = fitted.theta + score @ inverse
-    logits = (cells.matrix @ theta.T).T + cells.offset
+    logits = (cells.matrix @ theta.T).T
     logits -= np.repeat(np.maximum.reduceat(logits, starts, axis=1), sizes, axis=1)
     np.exp(logits, out=logits)
     logits *= np.repeat(visits / np.add.reduceat(logits, starts, axis=1), sizes, axis=1)

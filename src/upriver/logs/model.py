@@ -53,7 +53,7 @@ class FittedLog:
     space: StateSpace
     design: Design
     situations: Situations
-    data: Choices  # The choice data: rows, offset and counts of the distinct situations
+    data: Choices  # The choice data: rows and counts of the distinct situations
     chosen: Array  # (m,) the row of the choice data that each set of equal rows of the log chose
     weights: Array  # (m,) the weight of each set of equal rows
     cluster: Array | None  # (m,) the cluster of each set of equal rows
@@ -119,8 +119,6 @@ class TransitionModel(Estimates):
     task: Any = None
     """The `Task`: states, actions, rewards, horizon; None as long as covariates have no values."""
     steps: tuple[Features, ...] = ()  #: The features: one for all steps, or one for each.
-    offsets: tuple[Array | float, ...] = ()
-    """(n,) what the logits of each step have besides features times theta."""
     counts: Array = field(default_factory=lambda: np.empty(0))
     """(n,) the weight of each triple of the task in the log, whatever its covariates."""
     values: Mapping[str, Any] = field(default_factory=dict)  #: The values of the covariates.
@@ -201,11 +199,11 @@ class TransitionModel(Estimates):
             task, x, counts = check_model(self).task, self.features.matrix, self.counts
             of_pair, indptr, successor = np.arange(len(task.sizes)), task.indptr, task.successors
             states, actions = list(task.state_names), list(task.action_names)
-            visits, p, offset = task.by_pair(counts), self.probability, None
+            visits, p = task.by_pair(counts), self.probability
         else:
             space, data = self.log.space, self.log.data
             of_pair, _, indptr, successor = self.log.situations
-            x, counts, visits, offset = data.x[:], data.counts, data.visits, data.offset
+            x, counts, visits = data.x, data.counts, data.visits
             states, actions, p = space.states, space.actions, data.probabilities(self.theta)
         sizes, n_states, n_actions = np.diff(indptr), len(states), len(actions)
         some = (sizes > 1) & (visits > 0)
@@ -218,7 +216,7 @@ class TransitionModel(Estimates):
         pairs, of_cell = np.unique(key // n_states, return_inverse=True)
         return Cells(
             np.concatenate([[0], np.cumsum(sizes[some])]), x[rows], counts[rows], p[rows],
-            0.0 if offset is None else offset[rows], cell, of_cell,
+            cell, of_cell,
             names=[(states[g // n_actions], actions[g % n_actions]) for g in pairs.tolist()],
             members=members,
         )  # fmt: skip
@@ -274,9 +272,8 @@ class TransitionModel(Estimates):
     @cached_property
     def prob(self) -> Array:
         """(1 | H, n) the estimated probability of every triple of the task."""
-        logits = [np.asarray(x.matrix @ self.theta) for x in self.steps]
-        parts = zip(self.steps, logits, self.offsets, strict=True)
-        return np.array([softmax(x.task.indptr, logit + offset) for x, logit, offset in parts])
+        each = [softmax(x.task.indptr, np.asarray(x.matrix @ self.theta)) for x in self.steps]
+        return np.array(each)
 
     @property
     def probability(self) -> Array:
@@ -706,16 +703,15 @@ def at_values(
         model, task=task, counts=np.tile(counts, n), segments=tuple(segments) if n > 1 else (),
         values=values if n > 1 else {**values, **segments[0]}, **model.locate(segments, of),
     )  # fmt: skip
-    steps, offsets = [], []
+    steps = []
     # the only next state of a pair follows whatever its features are, so they may be unknown
     choice = np.tile(np.repeat(sizes > 1, sizes), n)
     for of in made.step_situations(least=2):
-        rows, logits = np.zeros((len(choice), len(log.design.names))), np.zeros(len(choice))
+        rows = np.zeros((len(choice), len(log.design.names)))
         if choice.any():
-            rows[choice], logits[choice] = log.design.rows(expand(space, of, lambda name: True))
+            rows[choice] = log.design.rows(expand(space, of, lambda name: True))
         steps.append(Features(task, rows, names=log.design.names))
-        offsets.append(logits)
-    made = replace(made, steps=tuple(steps), offsets=tuple(offsets))
+    made = replace(made, steps=tuple(steps))
     paid, columns = pay_rewards(made, reward)
     return replace(made, task=paid, reward_rows=columns)
 

@@ -429,7 +429,7 @@ def refit(
     known = model.log.data
     counts = np.bincount(choice, weight, len(known.counts))
     visits, theta = np.add.reduceat(counts, known.indptr[:-1]), model.theta.copy()
-    data = Choices(known.indptr, known.x, counts, visits, known.lam, known.offset)
+    data = Choices(known.indptr, known.x, counts, visits, known.lam)
     for _ in range(10):
         _, slope, bend = data.evaluate(theta, True)
         step = np.linalg.pinv(bend, hermitian=True) @ slope

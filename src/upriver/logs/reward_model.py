@@ -22,7 +22,7 @@ from scipy import sparse
 from upriver.checks import Array, check_kinds, finite_number, format_value, positive_integer
 from upriver.display import Card, add_repr
 from upriver.logs import dynamic_choice, effects, situations
-from upriver.logs.design import find_offsets, select_identified
+from upriver.logs.design import select_identified
 from upriver.logs.dynamic_choice import DynamicLogit, Evaluation, Objective, sum_parts
 from upriver.logs.formula import Columns, Recipe, check_words, mentions, parse_recipe, words_of
 from upriver.logs.model import TransitionModel
@@ -69,7 +69,6 @@ class ChoiceLog(NamedTuple):
     formula: str
     recipe: Recipe
     keep: Array  # The columns of the formula that are estimated
-    fixed: Array  # The columns of offset(...), whose coefficient is 1
     references: list[str]  # Columns that are combinations of others: reference categories
     space: StateSpace
     used: frozenset[str]  # The columns and attributes that the formula uses
@@ -132,7 +131,7 @@ def build_problem(
     if len(prob) not in (1, horizon):
         raise ValueError(f"the transitions change with the step and have {len(prob)} steps; "
                          f"horizon is {horizon}, it must be the same")  # fmt: skip
-    return DynamicLogit(task, np.array(prob), none, none[0], discount, horizon, None, phi)
+    return DynamicLogit(task, np.array(prob), none, none[0], discount, horizon, phi)
 
 
 def open_covariates(model: Any) -> list[str]:
@@ -158,7 +157,7 @@ def fit_rewards(
     Parameters
     ----------
     formula
-        The reward, in the language of formulaic, with offset(...) for a part that is known. It
+        The reward, in the language of formulaic. It
         may use state, action, covariates, the step, and attributes from `states`. Formulas are
         executed; use only formulas you trust.
     frame
@@ -234,14 +233,11 @@ def fit_rewards(
     counts = counts.reshape(n_sets, steps, -1)
     choices, arrange = expand_choices(space, task, used, covariates, step, horizon)
     recipe = parse_recipe(formula, choices, [*table.names, *space.attributes])
-    fixed = find_offsets(recipe)
-    psi = arrange(recipe.rows(choices, np.arange(len(fixed))))
-    offset = psi[..., fixed].sum(axis=-1)
+    psi = arrange(recipe.rows(choices, np.arange(len(recipe.columns))))
     problems = [
-        replace(p, features=x, counts=n, offset=o, phi=())
-        for p, x, n, o in zip(bare, psi, counts, offset, strict=True)
+        replace(p, features=x, counts=n, phi=()) for p, x, n in zip(bare, psi, counts, strict=True)
     ]
-    keep, references = find_identified(recipe, problems, fixed)
+    keep, references = find_identified(recipe, problems)
     problems = [replace(p, features=p.features[..., keep]) for p in problems]
     null = sum_parts(problems, np.zeros(len(keep)))
     w, found, converged = dynamic_choice.maximize_likelihood(
@@ -263,7 +259,7 @@ def fit_rewards(
             raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at "
                              "least 2")  # fmt: skip
     log = ChoiceLog(
-        formula, recipe, keep, np.flatnonzero(fixed), references, space, used, step, transitions,
+        formula, recipe, keep, references, space, used, step, transitions,
         discount, horizon, joint, covariates, problems, members, clusters, rows.n_rows,
         rows.dropped,
     )  # fmt: skip
@@ -304,23 +300,22 @@ def number_choices(rows: Rows, columns: Sequence[str], task: Task) -> tuple[Stat
     return space, s * task.n_actions + a
 
 
-def find_identified(
-    recipe: Recipe, problems: list[DynamicLogit], fixed: Array
-) -> tuple[Array, list[str]]:
+def find_identified(recipe: Recipe, problems: list[DynamicLogit]) -> tuple[Array, list[str]]:
     """Return the columns that choices can identify, and those that are reference categories.
 
     It is decided by the expected information where all rewards are 0: a column of zero information
     changes no choice, neither now nor through what follows.
     """
-    found = sum_parts(problems, np.zeros(len(fixed)))
-    gram, size, total = np.zeros((len(fixed), len(fixed))), np.zeros(len(fixed)), 0.0
+    d = len(recipe.columns)
+    found = sum_parts(problems, np.zeros(d))
+    gram, size, total = np.zeros((d, d)), np.zeros(d), 0.0
     for p, x in zip(problems, found.parts, strict=True):
         visits = p.counts.reshape(len(p.counts), p.task.n_states, -1).sum(axis=2)
         weight = np.repeat(visits, p.task.n_actions, axis=1) * x.probability
         gram += np.einsum("hg,hgi,hgj->ij", weight, x.scores, x.scores, optimize=True)
         size, total = np.maximum(size, np.abs(p.features).max(axis=(0, 1))), total + visits.sum()
     varies = np.diag(gram) > 1e-18 * total * size**2
-    return select_identified(recipe, gram, varies, fixed, True, REASONS)
+    return select_identified(recipe, gram, varies, True, REASONS)
 
 
 def estimate_jointly(log: ChoiceLog, beta: Array) -> tuple[Array, ChoiceLog]:
@@ -505,9 +500,8 @@ class RewardModel(Estimates):
         bare = build_problem(log.transitions, log.discount, log.horizon, needed)
         table, arrange = expand_choices(log.space, log.task, log.used, cells, log.step, log.horizon)
         psi = arrange(log.recipe.rows(table, log.keep))[0]
-        offset = arrange(log.recipe.rows(table, log.fixed))[0].sum(axis=-1)
         counts = np.zeros((log.horizon or 1, len(log.task.sizes)))
-        made = replace(bare, features=psi, offset=offset, counts=counts)
+        made = replace(bare, features=psi, counts=counts)
         return made.shift_transitions(self.beta[m:] - self.estimate[m:]) if made.phi else made
 
     @cached_property
@@ -528,7 +522,7 @@ class RewardModel(Estimates):
     def task(self) -> Task:
         """The states, actions and rewards; discounted where the horizon is finite."""
         log, shape = self.log, (self.log.task.n_states, self.log.task.n_actions)
-        reward = self.problem.features @ self.beta[: self.n_rewards] + self.problem.offset
+        reward = self.problem.features @ self.beta[: self.n_rewards]
         reward, rule = reward.reshape(-1, *shape), {"horizon": 1, "discount": log.discount}
         if log.horizon is None:
             reward = reward[0]

@@ -18,7 +18,6 @@ import numpy as np
 from scipy import sparse
 
 from upriver.checks import Array, as_float
-from upriver.logs.design import find_offsets
 from upriver.logs.formula import Recipe, mentions, parse_recipe
 from upriver.logs.situations import Situations, StateSpace, expand
 from upriver.logs.tables import Rows, listed
@@ -298,9 +297,6 @@ def fit_outcome(
         return Outcome(source, None, pairs, np.empty((0, 0)), x, bread, means)
     table = expand(space, seen, source.uses) or {"": seen.pair}
     recipe = parse_recipe(source.formula, table, known)
-    if find_offsets(recipe).any():
-        raise ValueError(f"the formula {source.formula!r} of {source.column!r} has an offset; "
-                         "subtract it from the column instead")  # fmt: skip
     x = recipe.rows(table, np.arange(len(recipe.columns)))
     size = np.sqrt(np.maximum(weight @ x**2, 1e-300))
     even = x / size

@@ -49,7 +49,6 @@ def fit_newton(
     if 0.0 < weight < 1.0:  # the tolerances are meant for data that weigh at least one observation
         heavier = Choices(
             data.indptr, data.x, data.counts / weight, data.visits / weight, data.lam / weight,
-            data.offset,
         )  # fmt: skip
         found = fit_newton(heavier, names, tol, max_iter)
         return found._replace(loss=found.loss * weight)
