@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.reference import as_mixture, dense, optimal_q, policy_value, random_mdp
-from upriver import FiniteMDP, evaluate, solve
+from upriver import FiniteMDP, agents, evaluate, features, solve
 from upriver.envs import riverswim
 from upriver.planning import (
     Plan,
@@ -219,3 +219,18 @@ def test_mixtures_whose_rows_sum_to_nearly_one_are_worth_no_more():
     for off in (9e-9, -9e-9):
         v = evaluate(mdp, np.full((2, 2), 0.5 + off / 2))
         np.testing.assert_allclose(v[0], 50_000.0, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["UCMatrixRL", "LSVIUCB", "UCRLVTR", "UCRLMNL"])
+def test_action_values_of_an_end_are_what_is_known(name):
+    """State 1 ends the episode: a step there pays 0, which is 4 of the 5 from -4 to 1."""
+    transition = [[[0.5, 0.5], [0.9, 0.1]], [[0.0, 1.0], [0.0, 1.0]]]
+    mdp = FiniteMDP.from_arrays(transition, [[-4.0, 1.0], [0.0, 0.0]], 3)
+    task = mdp.task()
+    given = {"radius": 0.1, "features": features.from_function(task, lambda s, a, s2: [1.0 + s2])}
+    agent = getattr(agents, name)(task, **(given if name == "UCRLMNL" else {}))
+    plan = agent.plan(agent.init(), np.random.default_rng(0))
+    for h in range(3):
+        np.testing.assert_allclose(plan.q(h)[1], 0.8 * (3 - h))
+        np.testing.assert_allclose(plan.to_user_units(task).q(h)[1], 0.0, atol=1e-12)
+    assert plan.q(0)[0].max() >= plan.v[0, 0]

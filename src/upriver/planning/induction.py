@@ -62,6 +62,9 @@ class Backup(NamedTuple):
         run = prepare_pass(self, v, policy, q, np.uint64(0))
         run(h, h + 1, 0, task.n_states)
         q = q.reshape(task.n_states, task.n_actions)
+        if self.clip.v_cap[0] < inf:  # an end is worth what is known, whatever the rule says
+            ends = task.known_ends[0]
+            q[ends] = np.where(task.available[ends], self.v[h, ends, None], q[ends])
         return q if self.units is None else self.units.floor[h] + self.units.unit * q
 
 
