@@ -193,7 +193,6 @@ def list_doubts(points: list[Point]) -> list[str]:
 
 
 def with_choices(experiment: Experiment, points: list[Point]) -> Experiment:
-    """Return the experiment with the chosen settings in its entries."""
     chosen = {(p.env, p.agent): p.numbers for p in points if p.chosen and p.numbers}
     agents = []
     for agent in experiment.agents:
@@ -208,7 +207,6 @@ def with_choices(experiment: Experiment, points: list[Point]) -> Experiment:
 
 
 def make_header(runs: int, shared: bool, warnings: list[str]) -> str:
-    """Return comments that say how the settings were chosen."""
     how = "one choice for all environments" if shared else "one choice for each environment"
     lines = [
         f"Chosen by `upriver tune`: {how}, by mean exact value (regret of streams) of {runs} runs",

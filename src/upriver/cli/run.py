@@ -35,7 +35,6 @@ class Options:
     """Print lines from time to time, also on a terminal."""
 
     def load(self, experiment: str) -> Experiment:
-        """Import the files of code and read the experiment."""
         from upriver.experiments import import_code, load
 
         for path in self.code or ():
@@ -43,7 +42,6 @@ class Options:
         return load(experiment)
 
     def for_execute(self) -> dict[str, Any]:
-        """Return the arguments of `execute`."""
         from upriver.experiments.progress import make_reporter
 
         names = ("jobs", "cluster", "run_timeout")

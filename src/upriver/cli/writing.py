@@ -66,7 +66,6 @@ def new(name: str) -> int:
 
 
 def make_template(name: str) -> str:
-    """Return the text of a commented experiment of that name."""
     from upriver.experiments.spec import loads
 
     text = (resources.files("upriver.cli") / "start.toml").read_text(encoding="utf-8")

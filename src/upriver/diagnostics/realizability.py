@@ -111,7 +111,6 @@ def theta_star(mdp: FiniteMDP, features: Features) -> Array:
 
 
 def reference_rows(task: Task) -> Array:
-    """Return the first row of the pair of each triple, (n,)."""
     return np.repeat(task.indptr[:-1], task.sizes)
 
 

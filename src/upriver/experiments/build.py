@@ -73,7 +73,6 @@ class RunSpec:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def to_json(self) -> str:
-        """Return the run on one line, for another process."""
         return json.dumps(self.to_data(), sort_keys=True, separators=(",", ":"))
 
     @staticmethod
@@ -82,7 +81,6 @@ class RunSpec:
 
 
 def hash_data(data: Any) -> str:
-    """Return 16 hexadecimal digits of the SHA-256 of JSON data."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -118,7 +116,6 @@ def read_state(name: str | None) -> Any:
 
 
 def get_mdp(environment: dict[str, Any]) -> FiniteMDP:
-    """Return the MDP of a run's environment."""
     state = read_state(environment.get("path", environment.get("name")))
     return make_mdp(json.dumps(environment, sort_keys=True), state)
 
@@ -138,7 +135,6 @@ def make_mdp(environment_json: str, state: Any) -> FiniteMDP:
 
 
 def get_features(run: RunSpec, mdp: FiniteMDP) -> Features | None:
-    """Return the features of a run, on its task with known rewards."""
     if run.features is None:
         return None
     environment, support = run.environment.get("name"), run.support or "known"
@@ -146,10 +142,8 @@ def get_features(run: RunSpec, mdp: FiniteMDP) -> Features | None:
 
 
 @lru_cache(maxsize=MAX_BUILT)
-def make_features(
-    name: str, environment: str | None, mdp: FiniteMDP, support: str, state: Any
-) -> Features:
-    made = registry.feature_function(name, environment)(mdp.task(support))
+def make_features(name: str, place: str | None, mdp: FiniteMDP, support: str, _: Any) -> Features:
+    made = registry.feature_function(name, place)(mdp.task(support))
     return check_type(made, Features, f"features {name!r}")
 
 

@@ -51,7 +51,6 @@ class WorkersFailed(ChildProcessError):
 
 
 def play_run(run: RunSpec) -> Result:
-    """Play one run; an error of the agent is part of the result."""
     try:
         return Result(to_bytes(run, run_one(run)))
     except (Exception, SystemExit) as error:  # an agent that exits ends its run, not the sweep
@@ -219,7 +218,6 @@ def play_beside(
 
 
 def end_processes() -> None:
-    """End the processes beside a Dask worker."""
     while BESIDE:
         BESIDE.popitem()[1].close()
 

@@ -61,5 +61,4 @@ class Reporter:
 
 
 def make_reporter(quiet: bool = False) -> Reporter:
-    """Return one whose line changes if a person is watching."""
     return Reporter(sys.stderr, live=not quiet and sys.stderr.isatty())

@@ -129,7 +129,6 @@ def find_object(kind: str, name: str, own: Mapping[str, Any]) -> Any:
 
 
 def agent_class(name: str) -> type[Any]:
-    """Return the dataclass of an agent."""
     found = find_object("agent", name, AGENTS)
     has_methods = all(callable(getattr(found, m, None)) for m in ("init", "plan", "update"))
     if not (isinstance(found, type) and is_dataclass(found) and has_methods):
@@ -138,7 +137,6 @@ def agent_class(name: str) -> type[Any]:
 
 
 def environment_function(name: str) -> Callable[..., FiniteMDP]:
-    """Return the function that makes an environment."""
     own = {key: entry.make for key, entry in ENVIRONMENTS.items()}
     return check_annotation(find_object("environment", name, own), FiniteMDP, "environment", name)
 
@@ -166,7 +164,6 @@ def check_annotation(found: Any, result: type[Any], kind: str, name: str) -> Any
 
 
 def is_file(features: str) -> bool:
-    """Whether features are a .csv file."""
     return features.endswith(".csv")
 
 
@@ -195,7 +192,6 @@ def takes_rule(cls: type[Any], field: str) -> bool:
 
 
 def find_rule(field: str, name: str) -> Any:
-    """Return a function of this package for a field, or one of the caller's."""
     found = find_object(field, name, {**FUNCTIONS.get(field, {}), **RULES.get(field, {})})
     if not callable(found):
         raise ValueError(f"{field} {name!r} must be a function, or a class with __call__")

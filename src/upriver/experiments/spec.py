@@ -119,7 +119,6 @@ class Entry(Strict):
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The settings that the entry gives."""
         common = {*AgentEntry.model_fields, *EnvironmentEntry.model_fields, "path"}
         return {k: v for k, v in self.to_data().items() if k not in common}
 
@@ -181,7 +180,6 @@ class EnvironmentEntry(Entry):
 
     @property
     def full_label(self) -> str:
-        """The label, or the name with its size and whatever else was given."""
         if self.label is not None:
             return self.label
         given, parts = self.numbers, [self.name]
@@ -261,7 +259,6 @@ def split_name(name: Any) -> tuple[str, dict[str, int]]:
 
 
 def setting_type(field: str, default: Any, takes_rule: bool = False) -> Any:
-    """Return the type of a setting, which its default or its name determines."""
     if field in registry.FUNCTIONS:
         return rule_name(field)
     if isinstance(default, bool):
@@ -323,7 +320,6 @@ def rule_type(field: str) -> Any:
 
 @lru_cache(maxsize=256)
 def agent_model(name: str, cls: type[Any]) -> type[AgentEntry]:
-    """Return the model of the entries of one agent."""
     settings = registry.agent_settings(cls).items()
     kinds = {k: setting_type(k, x, registry.takes_rule(cls, k)) for k, x in settings}
     given: dict[str, Any] = {key: (kind, None) for key, kind in kinds.items()}
@@ -340,7 +336,6 @@ def agent_model(name: str, cls: type[Any]) -> type[AgentEntry]:
 
 @lru_cache(maxsize=256)
 def environment_model(name: str, make: Callable[..., Any]) -> type[EnvironmentEntry]:
-    """Return the model of the entries of one environment."""
     defaults = registry.environment_settings(make)
     kinds = {key: setting_type(key, x) for key, x in defaults.items()}
     given: Any = {k: (t, ... if defaults[k] is MISSING else None) for k, t in kinds.items()}
@@ -367,7 +362,6 @@ def read_environment(entry: Any, info: pd.ValidationInfo) -> list[EnvironmentEnt
 
 
 def read_agent(entry: Any, info: pd.ValidationInfo) -> list[AgentEntry]:
-    """Validate an agent by the model of its name."""
     if not isinstance(entry, dict) or not isinstance(entry.get("agent"), str):
         raise ValueError(f"it is {format_value(entry)}; it must be a table with the key agent")
     name, cls = entry["agent"], registry.agent_class(entry["agent"])
@@ -456,7 +450,6 @@ class Experiment(Strict):
         return [replace(run, seed=seed, digest=digest) for seed in seeds]
 
     def with_seeds(self, count: int, first: int = 0) -> Experiment:
-        """Return the same experiment with other seeds."""
         return parse(self.to_data() | {"seeds": {"first": first, "count": count}}, self.name)
 
     def to_toml(self) -> str:

@@ -323,8 +323,8 @@ class Store:
         for folder, inner, names in os.walk(self.root, onerror=report, followlinks=True):
             if Path(folder) == self.root:
                 inner[:] = [name for name in inner if name.startswith("env=")]
-                continue
-            found += [Path(folder, name) for name in names if name.endswith(".parquet")]
+            else:
+                found += [Path(folder, name) for name in names if name.endswith(".parquet")]
         return sorted(found)
 
 
@@ -358,9 +358,7 @@ class Checked(NamedTuple):
 @check_kinds
 def check(folder: str | Path) -> Checked:
     """Verify every file of a results folder; nothing is changed."""
-    root = Path(folder)
-    problems: list[str] = []
-    requested: set[str] = set()
+    root, problems, requested = Path(folder), list[str](), set[str]()
     try:
         whole = sum(1 for _ in read_records(root, problems))
     except BadFile as error:  # the marker

@@ -32,7 +32,6 @@ class Unwritable(TypeError):
 
 
 def name_of(kind: Any) -> str:
-    """Return the name of a class in files, "module:name"."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
@@ -114,7 +113,6 @@ def digest(value: Any) -> str:
 
 
 def save_object(path: Any, kind: str, value: Any) -> None:
-    """Write one object to a file."""
     arrays: dict[str, Array] = {}
     write_archive(path, kind, to_tree(value, arrays), arrays)
 

@@ -175,7 +175,6 @@ def read_actions(actions: Any) -> Callable[[Any], list[Any]]:
 
 
 def list_distinct(name: str, values: Any, each: str) -> list[Any]:
-    """Return distinct names, at least one, as a list."""
     listed = as_names(name, values)
     if not listed or len(set(listed)) != len(listed):
         wrong = f"names {each} twice" if listed else "is empty"
@@ -226,7 +225,6 @@ def tabulate_reward(reward: Callable[..., Any], found: Explored, unknown: bool =
 
 
 def tabulate_terminal(terminal: Callable[[Any], float], found: Explored) -> Array:
-    """Return the values (S,) of the states after the last step."""
     check_function("terminal", terminal, "s")
     return tabulate_calls("terminal", terminal, zip(found.states, strict=True))
 

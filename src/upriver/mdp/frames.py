@@ -130,7 +130,6 @@ def find_empty(column: list[Any]) -> list[int]:
 
 
 def read_file(path: Path) -> Any:
-    """Return the Arrow table of a .csv or .parquet file."""
     if path.suffix not in (".csv", ".parquet"):
         raise ValueError(f"frame is {str(path)!r}; it must end in .csv or .parquet")
     if not path.is_file():

@@ -51,7 +51,6 @@ class Units(NamedTuple):
 
 
 def make_units(task: Task) -> Units:
-    """Return the units of a task."""
     low, high = task.reward_range or (0.0, 1.0)
     unit = high - low
     if task.discount is not None:  # of the average reward only differences of values count

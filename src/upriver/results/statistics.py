@@ -32,7 +32,6 @@ def sd(x: Array) -> float:
 
 
 def standard_error(x: Array) -> float:
-    """Return the standard error of the mean of numbers (n,)."""
     return sd(x) / float(np.sqrt(len(x)))
 
 

@@ -67,5 +67,4 @@ def escape_controls(text: str) -> str:
 
 
 def format_setting(value: Any) -> str:
-    """Write a number of a setting without superfluous digits."""
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -75,13 +75,8 @@ def list_environments(samples: Sequence[Sample]) -> list[dict[str, Any]]:
     optimal = reader.find_optimal_values(samples)
     found: dict[str, Any] = {}
     for s in sorted(samples, key=lambda s: (natural_key(s.env), s.values.shape[1])):
-        best = round_number(optimal.get(s.env, np.nan))
-        found[s.env] = {
-            "name": s.env,
-            "episodes": s.values.shape[1],
-            "unit": s.unit,
-            "optimal": best,
-        }
+        found[s.env] = {"name": s.env, "episodes": s.values.shape[1], "unit": s.unit}
+        found[s.env]["optimal"] = round_number(optimal.get(s.env, np.nan))
     return list(found.values())
 
 
