@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import le
 from typing import Any, NamedTuple
 
@@ -266,9 +267,9 @@ class Linear(UCRLMNLSE):
 class Unscaled(UCRLMNLSE):
     """The rule with the ridge in the units of the features."""
 
-    @property
-    def model_features(self) -> Features:
-        return self.features
+    @cached_property
+    def model_features(self) -> Features:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.features.rescaled(np.ones(self.features.dimension))
 
 
 # -- one stream ------------------------------------------------------------------------------------

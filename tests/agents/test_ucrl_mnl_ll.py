@@ -67,7 +67,7 @@ def test_the_local_norm_is_wider_than_that_of_the_gram_matrix():
     gram = up.agents.UCRLMNL(task, features).init().model
     gram = gram._replace(counts=local.model.counts, theta=local.model.theta.copy())
     up.mnl.model.bring_up_to_date(
-        features, gram, np.empty(0, int), np.empty(0, int), True, local=False, weights=None
+        features, gram, np.empty(0, int), np.empty(0, int), True, local=False
     )
     assert gram.theta == pytest.approx(local.model.theta, abs=1e-6)
     visited = gram.max_norm < gram.max_norm.max() - 1e-9

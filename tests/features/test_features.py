@@ -142,7 +142,8 @@ def test_blocks_are_the_components_of_features_that_meet(rng):
     task = random_mdp(rng, 6, 3).task()
     for _ in range(5):
         given = random_sparse(rng, task)
-        layout = Features(task, sparse.csr_array(given)).layout
+        features = Features(task, sparse.csr_array(given)).rescaled(np.ones(given.shape[1]))
+        layout = features.layout
         label = list(range(given.shape[1]))  # plain merging, to a fixed point
         for _ in label:
             for _, _, rows in groups(task):
@@ -154,7 +155,10 @@ def test_blocks_are_the_components_of_features_that_meet(rng):
         for b in range(len(layout.size)):
             members = layout.features[layout.feature_start[b] : layout.feature_start[b + 1]]
             block_of[members] = b
-            assert list(members) == sorted(members) and len(members) == layout.size[b]
+            is_shared = ~features.columns.is_own[members]  # own columns come first
+            assert list(members) == [members[i] for i in np.lexsort((members, is_shared))]
+            assert len(members) == layout.size[b]
+            assert layout.blocks["n_own"][b] == (~is_shared).sum()
         same = block_of[:, None] == block_of[None, :]
         np.testing.assert_array_equal(same, np.equal.outer(label, label))
         for g, (_, _, rows) in enumerate(groups(task)):

@@ -12,10 +12,11 @@ from scipy import sparse
 
 from tests import reference
 from upriver.features import Features, pooled
-from upriver.kernels import choices, covariance, gram, likelihood, model, newton
+from upriver.kernels import choices, covariance, likelihood, model
 from upriver.kernels import layout as kernel_layout
 from upriver.mnl import likelihood as mnl_likelihood
 from upriver.mnl import model as running
+from upriver.mnl import pooled as pooled_fits
 
 LAM = 0.6
 KINDS = ["dense", "sparse", "pooled"]
@@ -78,13 +79,21 @@ def schur(matrix, shared):
 @numba.njit
 def evaluate_and_gram(layout, counts, theta, b, scale, gradient, hessian, gram_matrix):
     """Return the loss of a block and fill its gradient, Hessian and Gram matrix."""
-    work = kernel_layout.new_work(layout, scale)
-    n_visited = likelihood.find_visited_pairs(layout, counts, 0, b, work.visited)
-    loss = likelihood.evaluate_block(
-        layout, work, b, n_visited, counts, theta, 0, LAM, scale, hessian
-    )
-    gradient[:] = work.gradient
-    gram.gram_block(layout, work, b, n_visited, counts, 0, LAM, scale, gram_matrix)
+    pairs, slots, values, blocks = layout.pairs, layout.slots, layout.values, layout.blocks
+    members, features, variance = layout.block_pairs, layout.features, scale * scale / LAM
+    visited, outcomes, effects, mean, point, _, _ = kernel_layout.new_work(layout, scale)
+    n, _ = likelihood.find_visited_pairs(pairs, blocks, members, b, counts, 0, visited)
+    likelihood.load_block(blocks, features, b, theta, 0, point)
+    if scale != 0.0:
+        likelihood.load_effects(pairs, members, 0, members.shape[0], theta, 0, scale, effects)
+    loss = 0.0
+    for local, matrix in ((False, gram_matrix), (True, hessian)):
+        loss = likelihood.evaluate_block(
+            pairs, slots, values, blocks[b].size, visited, n, counts, 0, 0, LAM, variance, local,
+            point, effects, outcomes, mean, gradient, matrix,
+        )  # fmt: skip
+    if scale != 0.0:
+        likelihood.eliminate_effects(pairs, slots, values, visited, n, variance, effects, gradient)
     return loss
 
 
@@ -116,7 +125,9 @@ def test_equation_2_and_its_derivatives_block_by_block(case):
             case.features.compiled, case.counts[None], case.theta[None], b, scale, gradient,
             hessian, computed_gram,
         )  # fmt: skip
-        np.testing.assert_allclose(gradient[:size], slope[at], atol=1e-6)
+        border = np.linalg.solve(whole[np.ix_(effects, effects)], slope[effects])
+        reduced = slope[at] - whole[np.ix_(at, effects)] @ border
+        np.testing.assert_allclose(gradient[:size], reduced, atol=1e-6)
         for computed, expected in ((hessian, whole), (computed_gram, gram_matrix)):
             left = schur(expected[np.ix_(part, part)], np.arange(size))
             np.testing.assert_allclose(np.tril(computed[:size, :size]), np.tril(left), atol=1e-9)
@@ -140,8 +151,8 @@ def test_log_probabilities_give_equation_2_without_the_ridge(case):
 @every_kind
 def test_equation_3_is_the_stationary_point(case):
     theta = np.zeros(case.features.dimension)
-    given = case.features.compiled, case.counts[None], theta[None], LAM
-    assert newton.fit_blocks(*given, case.features.triple_scale) == -1
+    given = case.features, case.counts[None], theta[None], LAM
+    assert running.fit_blocks(*given, case.features.triple_scale) == -1
     args = case.task, case.phi, theta, case.counts, LAM
     np.testing.assert_allclose(reference.mnl_gradient(*args), 0.0, atol=1e-8)
 
@@ -153,26 +164,14 @@ def test_one_newton_step_from_near_the_minimum_squares_the_error(rng):
     counts = rng.integers(0, 5, task.n_triples).astype(float)
     case = SimpleNamespace(task=task, phi=features.matrix, counts=counts)
     minimum = np.zeros(3)
-    newton.fit_blocks(features.compiled, counts[None], minimum[None], LAM, 0.0)
+    running.fit_blocks(features, counts[None], minimum[None], LAM, 0.0)
     start = minimum + 1e-6 * rng.standard_normal(3)  # its squared decrement is below DECREMENT
     slope = reference.mnl_gradient(task, features.matrix, start, counts, LAM)
     expected = start - np.linalg.solve(dense_hessian(case, start), slope)
     theta = start.copy()
-    newton.fit_blocks(features.compiled, counts[None], theta[None], LAM, 0.0)
+    running.fit_blocks(features, counts[None], theta[None], LAM, 0.0)
     np.testing.assert_allclose(theta, expected, atol=1e-13)
     assert np.abs(theta - minimum).max() < 1e-10
-
-
-def test_inverse_of_blocks(rng):
-    sizes, blocks = np.array([2, 3]), []
-    for m in sizes:
-        root = rng.standard_normal((m, m))
-        blocks.append(root @ root.T + np.eye(m))
-    flat, start = np.concatenate([b.ravel() for b in blocks]), np.array([0, 4, 13])
-    assert gram.inverse(flat, start, sizes, 0.0) == -1
-    expected = np.concatenate([np.linalg.inv(b).ravel() for b in blocks])
-    np.testing.assert_allclose(flat, expected, atol=1e-12)
-    assert gram.inverse(np.zeros(13), start, sizes, 0.0) == 0
 
 
 @pytest.mark.parametrize("case", ["pooled"], indirect=True)
@@ -185,15 +184,15 @@ def test_products_variances_and_draws_are_those_of_the_dense_inverse(case, rng):
     product = vector.copy()
     covariance.solve(*args, product)
     np.testing.assert_allclose(product, inverse @ vector, atol=1e-10)
-    variance = np.full(features.n_shared, 1.0 / LAM)
-    covariance.shared_variances(*args, variance)
+    variance = pooled_fits.shared_variances(features, case.theta, case.counts, LAM)
     np.testing.assert_allclose(variance, np.diag(inverse)[: len(variance)], atol=1e-10)
     logdet = np.linalg.slogdet(whole)[1]
-    assert covariance.information(*args) == pytest.approx(logdet, rel=1e-12)
+    loss, found = covariance.measure(*args, np.empty((0, 0)))
+    assert found == pytest.approx(logdet, rel=1e-12)
     # A draw is theta + root z with a fixed root, and root root^T is the inverse.
     root = np.empty((d, d))
     for i, unit in enumerate(np.eye(d)):
-        assert covariance.draw(*args, unit[None]) == -1
+        assert covariance.measure(*args, unit[None])[0] == loss
         root[:, i] = unit - case.theta
     np.testing.assert_allclose(root @ root.T, inverse, atol=1e-10)
 

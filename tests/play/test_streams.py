@@ -168,11 +168,11 @@ def test_rewards_of_any_size_and_of_the_next_state(pay):
     ):
         assert (up.simulate(mdp, agent, n_steps=500).regret >= -1e-6).all()
     prob, reward, tie_seed = mdp.probability[0], task.reward_rows[0], np.uint64(3)
-    square = np.zeros((1, int(task.square_start[-1])))
+    starts = np.append(0, np.cumsum((task.sizes - 1) ** 2))
     for plan in (  # the truth alone
         plan_model(task, prob, reward, tie_seed),
         plan_l1(task, prob, reward, np.zeros(10), tie_seed, 0.95),
-        plan_tilted(task, prob, reward, square, task.square_start, tie_seed),
+        plan_tilted(task, prob, reward, np.zeros((1, starts[-1])), starts, tie_seed),
     ):
         np.testing.assert_allclose(plan.to_user_units(task).v[0], best.v, atol=1e-3)
     anything = plan_l1(task, prob, reward, np.full(10, 2.0), tie_seed, 0.95)

@@ -53,7 +53,7 @@ def test_theta_becomes_the_log_ratios_of_counts(rng, make):
     model = mnl.start(made, 1e-9, 1, False)
     model.counts[0] = counts
     nothing = np.empty(0, np.int64)
-    mnl.bring_up_to_date(made, model, nothing, nothing, True, local=False, weights=None)
+    mnl.bring_up_to_date(made, model, nothing, nothing, True, local=False)
     assert np.abs(gradient(made, model.theta[0], counts, 1e-9)).max() < 1e-9
     matrix = made.matrix.toarray()
     for _, _, rows in groups(task):
@@ -74,7 +74,7 @@ def test_a_large_lambda_keeps_the_uniform_model(rng):
     model = mnl.start(made, 1e9, 1, False)
     model.counts[0] = counted(task, rng)
     nothing = np.empty(0, np.int64)
-    mnl.bring_up_to_date(made, model, nothing, nothing, True, local=False, weights=None)
+    mnl.bring_up_to_date(made, model, nothing, nothing, True, local=False)
     np.testing.assert_allclose(model.prob[0], 1.0 / np.repeat(task.sizes, task.sizes), rtol=1e-6)
 
 

@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY, dataclass
 from math import inf, log, nan
 from typing import Any, ClassVar
 
-from upriver import kernels
 from upriver.agents.base import Episode, Learner, State, add_counts
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import Array, new_tuple, nonnegative_number
@@ -76,9 +75,7 @@ class MaximumLikelihoodLearner(MNLLearner):
             return more
 
         def logdet(counts: Array) -> float:
-            return kernels.covariance.information(
-                features.compiled, counts, model.theta, model.regularization, model.spread
-            )
+            return mnl.information(features, model._replace(counts=counts))
 
         return steps_until_doubled(model.counts, add, logdet, episode)
 

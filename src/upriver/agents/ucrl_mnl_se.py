@@ -85,8 +85,7 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
         return self.make_weights(self.own_errors)
 
     def make_weights(self, shared: float) -> mnl.ErrorWeights:
-        _, is_own, kinds = self.features.columns
-        return mnl.ErrorWeights(float(shared), float(self.own_errors), kinds, is_own)
+        return mnl.ErrorWeights(float(shared), float(self.own_errors))
 
     @property
     def learns_spread(self) -> bool:

@@ -27,7 +27,7 @@ from upriver.checks import (
 from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
 from upriver.display.frames import name_column
-from upriver.features.layout import BOTH, Columns, Layout, describe_columns, pack, start_of
+from upriver.features.layout import Columns, Layout, pack
 from upriver.mdp import Task
 from upriver.mdp.names import abbreviate, check_same_names
 
@@ -195,47 +195,41 @@ class Features:
         return 1.0 if isinstance(self.spread, str) else float(self.spread)
 
     @cached_property
+    def packed(self) -> tuple[Layout, Columns]:
+        own_first = "own_first" in vars(self)
+        return pack(self.task, self.matrix[:, : self.n_shared], bool(self.spread), own_first)
+
+    @property
     def layout(self) -> Layout:
         """The features packed for the compiled loops."""
-        layout = pack(self.task, self.matrix[:, : self.n_shared], bool(self.spread))
-        return layout._replace(product_start=self.start_of_products(layout))
+        return self.packed[0]
 
     @cached_property
     def compiled(self) -> Any:
         """The layout as a structure that a compiled function takes as one argument."""
         return kernels.layout.compile_layout(*self.layout)
 
-    @cached_property
+    @property
     def columns(self) -> Columns:
         """What the columns that are not triple effects are to the pairs (s, a)."""
-        return describe_columns(self.task, self.matrix[:, : self.n_shared])
+        return self.packed[1]
 
     @cached_property
     def standardized(self) -> Features:
         """The same features with `columns.scale` 1, so that a ridge does not depend on units."""
-        scale = np.ones(self.dimension)
+        scale, is_own = np.ones(self.dimension), self.columns.is_own
         scale[: self.n_shared] = self.columns.scale
-        if (scale == 1.0).all():
+        if (scale == 1.0).all() and is_own.all() == is_own.any():
             return self
+        return self.rescaled(scale)
+
+    def rescaled(self, scale: Array) -> Features:
+        """Return the features divided by scale (d,); own columns come first in their layout."""
         x, divisor = self.matrix, scale.astype(self.matrix.dtype)
         matrix = x @ sparse.diags_array(1.0 / divisor) if sparse.issparse(x) else x / divisor
-        return Features(self.task, matrix, self.names, self.formal_dimension, self.spread)
-
-    def start_of_products(self, layout: Layout) -> Array:
-        """Return where the inner products of each pair begin, kept in the smaller of two forms.
-
-        The forms are U x U inner products of the pair's features in the inverse of a matrix, and,
-        where that takes at most half as many numbers, a factor of them: U rows of L^-1 varphi with
-        one more column for the part of the squared norm that only one successor has.
-        """
-        sizes = self.task.sizes
-        block = layout.pairs["block"][:-1]
-        columns = np.where(block >= 0, layout.blocks["size"][block] + 1, 1)
-        columns += bool(self.spread)
-        is_smaller = 2 * columns <= sizes
-        if is_smaller.any():  # the weights of own and shared columns need the products themselves
-            is_smaller &= self.columns.kinds != BOTH
-        return start_of(sizes * np.where(is_smaller, columns, sizes))
+        made = Features(self.task, matrix, self.names, self.formal_dimension, self.spread)
+        object.__setattr__(made, "own_first", True)
+        return made
 
     def check_task(self, task: Task) -> None:
         """Raise a ValueError if the rows of `task` are other triples, or have other names."""

@@ -20,8 +20,7 @@ LARGE = 200_000
 
 MODULES = (
     "choices", "compiled", "covariance", "ellipsoid", "episodes", "gram", "layout", "likelihood",
-    "linear", "model", "newton", "online", "optimism", "planning", "pooled", "stationary",
-    "tabular", "value",
+    "linear", "model", "online", "optimism", "planning", "stationary", "tabular", "value",
 )  # fmt: skip
 
 
@@ -32,7 +31,7 @@ def __getattr__(name: str) -> Any:
 
 
 PAIR_FIELDS = ("first_row", "n_columns", "first_column", "first_value", "block", "effect_offset")
-BLOCK_FIELDS = ("first_feature", "first_pair", "size")
+BLOCK_FIELDS = ("first_feature", "first_pair", "size", "n_own")
 
 
 class Layout(NamedTuple):
@@ -55,8 +54,9 @@ class Layout(NamedTuple):
     of its features in `columns` and `slots`, `first_value` in `values`, `block` (-1 where the pair
     has no feature), `effect_offset` (see above). The last record closes `first_row`."""
     blocks: Array
-    """(B + 1,) records: `first_feature` in `features`, `first_pair` in `block_pairs`, `size`, the
-    number of features of the block. The last record closes the first two."""
+    """(B + 1,) records: `first_feature` in `features`, `first_pair` in `block_pairs`; `size`, the
+    number of features of the block, and `n_own`, how many of its first features are known to
+    vary in one pair only. The last record closes the first two."""
     columns: Array
     """The feature of each column of each pair. These numbers, and those of the next three, are
     unsigned: numba does not test such an index for wrap-around, which would take longer than the
@@ -64,7 +64,7 @@ class Layout(NamedTuple):
     slots: Array
     """The position within its block of each column of each pair."""
     features: Array
-    """(d,) the features, block by block, ascending within each."""
+    """(d,) the features, block by block, ascending but that own ones may come first."""
     block_pairs: Array
     """The pairs that have features, block by block, ascending within each."""
     values: Array
@@ -81,7 +81,8 @@ class Layout(NamedTuple):
     square_start: Array
     """(S*A + 1,) where the U x U inner products of each pair begin."""
     product_start: Array
-    """(S*A + 1,) the same where the smaller of two forms is kept, see `Features.product_start`."""
+    """(S*A + 1,) the same for products of differences from the first successor, which are kept in
+    the smaller of two forms, see `features.layout`."""
 
     @property
     def size(self) -> Array:

@@ -1,9 +1,12 @@
 """The features as kernels read them, and the arrays that the kernels of a model write to.
 
 `compile_layout` turns the fields of a `kernels.Layout` into a structref, one argument that costs a
-call about as much as ten arrays; kernels read its fields by name and never write to it, so threads
-may share it. Scratch arrays belong to a call: `new_work` allocates them inside a kernel, which
-takes less than a microsecond, and nothing that a kernel writes to is seen by another thread.
+call about as much as ten arrays. Kernels read its fields by name and never write to it, so threads
+may share it; scratch arrays are allocated inside a kernel, once per call.
+
+Functions that kernels call are given these arrays one by one. Numba counts references, which takes
+8 nanoseconds for each array of each call, in a function that is given a structure or a tuple and
+calls others, that makes or slices an array; it does not where all arguments are arrays and numbers.
 """
 
 import numpy as np
@@ -32,47 +35,31 @@ def compile_layout(*fields):
     return CompiledLayout(*fields)
 
 
-@structref.register
-class WorkType(types.StructRef):
-    """The type of a `Work`."""
+OUTCOME = np.dtype(
+    [(name, np.float64) for name in ("prob", "logit", "weight", "share", "square", "alone")]
+)
+"""What a kernel computes of a successor of a pair: its probability; its logit, or another product
+x_u^T theta; a_u, its weight in the Hessian or the Gram matrix, and a_u / A_u, see
+`kernels.likelihood`; the squared norm of its features, and what a triple effect adds to that."""
 
-
-class Work(structref.StructRefProxy):
-    """Scratch arrays, see `new_work`."""
-
-
-structref.define_proxy(
-    Work,
-    WorkType,
-    (
-        "hessian", "factor", "gradient", "mean", "step", "origin", "outcomes", "rows", "visited",
-        "effects",
-    ),
-)  # fmt: skip
-
-OUTCOME = np.dtype([(name, np.float64) for name in ("prob", "logit", "count", "share", "square")])
-"""What a kernel computes of a successor of a pair: its probability, or the weight a_u made of it;
-its logit, or another product x_u^T theta; its count; a_u / A_u, what triple effects leave of its
-weight; and the squared norm of its features."""
-
-EFFECT = np.dtype([(name, np.float64) for name in ("slope", "step", "origin")])
-"""The derivative of the loss by a triple effect, its Newton step, both in log-odds, and the effect
-before the step."""
+EFFECT = np.dtype(
+    [(name, np.float64) for name in ("value", "origin", "slope", "step", "weight", "share")]
+)
+"""What belongs to a triple effect, in log-odds: its value, that before a Newton step, the
+derivative of the loss, the step, and a_u and a_u / A_u. The first triple of a pair has no effect,
+and the value 0."""
 
 
 @njit_inline
 def new_work(layout, scale):
     """Return new scratch arrays, with m for `max_block_size` and U for `max_successors`.
 
-    Of one block: the hessian (m, m), lower triangle, and its Cholesky factor (m, m); gradient, step
-    and origin (m,), the parameters before the step; visited, the pairs that have a count. Of a
-    pair: the mean feature (m,), its outcomes (U,), and rows (U, m + 1), the features after
-    multiplication by the inverse factor. effects has an entry per triple, none without effects.
+    They are `visited`, the pairs of a block that have a count; `outcomes` (U,); `effects`, an entry
+    per triple, none without triple effects; the mean feature (m,) of a pair; and of a block its
+    parameters, the point (m,), the gradient (m,) and the Hessian (m, m), lower triangle.
     """
-    m, u = layout.max_block_size, layout.max_successors
-    n_effects = layout.successors.shape[0] if scale != 0.0 else 0
-    return Work(
-        np.empty((m, m)), np.empty((m, m)), np.empty(m), np.empty(m), np.empty(m), np.empty(m),
-        np.empty(u, OUTCOME), np.empty((u, m + 1)),
-        np.empty(layout.block_pairs.shape[0], np.uint32), np.empty(n_effects, EFFECT),
+    m, n_effects = layout.max_block_size, layout.successors.shape[0] if scale != 0.0 else 0
+    return (
+        np.empty(layout.block_pairs.shape[0], np.uint32), np.empty(layout.max_successors, OUTCOME),
+        np.zeros(n_effects, EFFECT), np.empty(m), np.empty(m), np.empty(m), np.empty((m, m)),
     )  # fmt: skip

@@ -1,160 +1,231 @@
 """The running model: eq. (3), the estimate, with eq. (1) and norms in the inverse of eq. (5).
 
+The estimate is found by Newton's method on (2), block by block, with its Hessian H (m, m):
+
+    step = H^-1 gradient, theta <- theta - size * step, size halved until the loss falls
+
+Triple effects are eliminated from the gradient, the block is solved for the shared features, and
+the effects follow from that solution, see `kernels.likelihood`.
+
 Counts n(s, a, s') are sufficient for the estimate and for the Gram matrix, so the cost of an
 episode does not grow with the number of episodes. Only the blocks of features that an episode
 touched are computed again. The arrays of a `mnl.model.Model` have a leading axis of C parameters,
 one for all steps or one for each step: counts (C, n), theta (C, d), prob (C, n), max_norm (C, S*A),
 products (C, .) and logdet (C, B).
 
-The errors of a pair may count more than once: with G the inner products in the inverse matrix and
-G_own those that are left where the shared columns are known, products get
+The inner products of a pair are G = R R^T + D with the rows R = (L^-1 x_u)_u, L L^T the matrix of
+the block. A block has the columns that vary in one pair only first (`n_own` of them). So the
+leading columns of R make G_own, the covariance that is left where the shared columns are known, and
+errors may count more than once, by multiplying columns of R:
 
-    shared^2 (G - G_own) + own^2 G_own.
-
-kinds (S*A,) says whether a pair has shared columns alone (0), own columns alone (1) or both (2),
-and is empty where errors count once; is_own (d,) whether a packed column varies in one pair only.
+    products = own^2 G_own + shared^2 (G - G_own)
 """
 
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.episodes import count_transitions
-from upriver.kernels.gram import (
-    cholesky,
-    copy_lower,
-    gram_block,
-    log_determinant,
-    solve_rows,
-    store_inner_products,
-)
+from upriver.kernels.gram import cholesky, copy_lower, log_determinant, solve_lower, solve_upper
 from upriver.kernels.layout import new_work
 from upriver.kernels.likelihood import (
-    count_visits,
-    effect_variance,
+    effect_logdet,
+    eliminate_effects,
+    evaluate_block,
     find_visited_pairs,
-    shrink_weights,
+    load_block,
+    load_effects,
+    set_weights,
     softmax,
+    solve_effects,
+    store_block,
+    store_effects,
 )
-from upriver.kernels.newton import newton_block
-from upriver.kernels.pooled import effect_logdet, include_effects
 
-BOTH = 2
-"""The kind of a pair that has shared and own columns."""
+DECREMENT = 1e-10  # squared decrement at which the step is the last; of data that weigh 1 or more
+ITERATIONS = 100
+SMALLEST_STEP = 1e-12  # share of a Newton step below which halving it is given up
 
 
 @njit_inline
-def weigh_own_products(
-    layout, work, pair, visits, prob, c, lam, scale, shared, own, is_own, products, start
-):
-    """products[c, start:], U x U, <- shared^2 (G - G_own) + own^2 G_own; they come as G.
+def move_block(pairs, m, visited, n_visited, size, origin, step, point, effects):
+    """point <- origin - size * step, of a block and, unless n_visited is 0, its triple effects."""
+    for i in range(m):
+        point[i] = origin[i] - size * step[i]
+    for k in range(n_visited):
+        for row in range(pairs[visited[k]].first_row + 1, pairs[visited[k] + 1].first_row):
+            effects[row].value = effects[row].origin - size * effects[row].step
 
-    G_own = Phi_own H_own^-1 Phi_own^T with the Hessian of the own columns and triple effects of
-    this pair alone. It is made as G is, from a Cholesky factor and rows, here of the own columns
-    that vary within the pair. They are centred first, which adds to G_own constants by row and by
-    column; no tilted distribution depends on these.
+
+@njit_inline
+def keep_origin(pairs, m, visited, n_visited, gradient, point, origin, step, effects):
+    """origin <- point, as `move_block` needs it, and step <- gradient."""
+    for i in range(m):
+        origin[i], step[i] = point[i], gradient[i]
+    for k in range(n_visited):
+        for row in range(pairs[visited[k]].first_row + 1, pairs[visited[k] + 1].first_row):
+            effects[row].origin = effects[row].value
+
+
+@njit_inline
+def load_rows(pairs, slots, values, pair, m, rows):
+    """rows[u, :m] <- x_u for the successors u of a pair.
+
+    Returns the number of leading entries that are 0 in all rows, and stay 0 when L^-1 is applied.
     """
-    outcomes, factor, rows = work.outcomes, work.hessian, work.rows
-    pairs, values, record = layout.pairs, layout.values, layout.pairs[pair]
-    first, w, variance = record.first_row, record.n_columns, effect_variance(scale, lam)
-    n, size = pairs[pair + 1].first_row - first, 0
+    record, zeros = pairs[pair], m
+    for u in range(pairs[pair + 1].first_row - record.first_row):
+        at = record.first_value + u * record.n_columns
+        for i in range(m):
+            rows[u, i] = 0.0
+        for j in range(record.n_columns):
+            slot = slots[record.first_column + j]
+            rows[u, slot] = values[at + j]
+            if values[at + j] != 0.0:
+                zeros = min(zeros, slot)
+    return zeros
+
+
+@njit_inline
+def include_effects(n, m, total, variance, own, outcomes, rows):
+    """rows[u] <- [x_u - k_u (x_u - m), own k_u / sqrt(sum a)] for the n successors of a pair.
+
+    total is the sum of a, or 0 for the Gram matrix, where m = 0 and the last entries are 0.
+    """
+    for i in range(m):
+        mean = 0.0
+        for u in range(n if total > 0.0 else 0):
+            mean += outcomes[u].weight / total * rows[u, i]
+        for u in range(1, n):
+            rows[u, i] *= outcomes[u].share
+            rows[u, i] += variance * outcomes[u].weight * mean
     for u in range(n):
-        outcomes[u].prob = prob[c, first + u]
-    total = shrink_weights(pairs, pair, visits, variance, True, outcomes)
-    for j in range(w):
-        if not is_own[layout.columns[record.first_column + j]]:
-            continue
-        mean, low, high = 0.0, np.inf, -np.inf
-        for u in range(n):
-            x = values[record.first_value + u * w + j]
-            rows[u, size] = x
-            mean += outcomes[u].prob * x
-            low, high = min(low, x), max(high, x)
-        if low == high:
-            continue
-        for u in range(n):
-            rows[u, size] -= mean / total if total > 0.0 else 0.0
-        size += 1
-    for i in range(size):
-        for j in range(i + 1):
-            factor[i, j] = lam if i == j else 0.0
-            for u in range(n):
-                factor[i, j] += outcomes[u].prob * rows[u, i] * rows[u, j]
-    cholesky(factor, size, lam)
+        k = variance * outcomes[u].weight if u > 0 and total > 0.0 else 0.0
+        rows[u, m] = own * k / np.sqrt(total) if k > 0.0 else 0.0
+
+
+@njit_inline
+def solve_rows(factor, m, n_own, n, zeros, shared, own, rows, outcomes):
+    """rows[u] <- L^-1 rows[u], the n_own first of m entries times own, the others times shared.
+
+    The first `zeros` entries are 0. The squares of the n outcomes get the squared norms. The loop
+    goes over entries and then over rows, since an entry depends on those before it in the same row:
+    while the processor waits for one row it works on another.
+    """
     for u in range(n):
-        square = 0.0
-        for i in range(size):
+        outcomes[u].square = outcomes[u].alone = 0.0
+    for i in range(zeros, m):
+        for u in range(n):
             x = rows[u, i]
-            for j in range(i):
+            for j in range(zeros, i):
                 x -= factor[i, j] * rows[u, j]
             rows[u, i] = x / factor[i, i]
-            square += rows[u, i] * rows[u, i]
-        outcomes[u].square = square
-        outcomes[u].prob = prob[c, first + u]
-    if scale != 0.0:
-        include_effects(pairs, pair, size, visits, variance, True, 1.0, 1.0, rows, outcomes)
-        size += 1
-    for u in range(n):
-        for t in range(n):
-            own_product = outcomes[u].square
-            if t != u:
-                own_product = 0.0
-                for i in range(size):
-                    own_product += rows[u, i] * rows[t, i]
-            at = start + u * n + t
-            rest = products[c, at] - own_product
-            products[c, at] = shared * shared * rest + own * own * own_product
+    for i in range(zeros, m):
+        weight = own if i < n_own else shared
+        for u in range(n):
+            rows[u, i] *= weight
+            outcomes[u].square += rows[u, i] * rows[u, i]
 
 
 @njit_inline
-def measure_pair(
-    layout, work, pair, m, factor, counts, theta, prob, max_norm, products, c, lam, scale, local,
-    shared, own, kinds, is_own,
+def store_products(n, m, rows, outcomes, products, c, start, end):
+    """Return the root of the largest square of n outcomes; store the inner products of the rows.
+
+    products (C, .) gets, from start on, all of them, n x n, with the squares of the outcomes on the
+    diagonal; or, if there is room for (n - 1) x (n - 1), those of the rows minus the first row; or,
+    for (n - 1) x (m + 1), these rows themselves, with the root of what triple effects add at the
+    end. It may be empty, (C, 0).
+    """
+    largest, k = 0.0, n - 1
+    for u in range(n):
+        largest = max(largest, outcomes[u].square)
+    if products.shape[1] > 0 and end - start == n * n:
+        for u in range(n):
+            products[c, start + u * n + u] = outcomes[u].square
+            for t in range(u):
+                x = 0.0
+                for i in range(m):
+                    x += rows[u, i] * rows[t, i]
+                products[c, start + u * n + t] = x
+                products[c, start + t * n + u] = x
+    elif products.shape[1] > 0:
+        for u in range(1, n):
+            for i in range(m):
+                rows[u, i] -= rows[0, i]
+            if end - start != k * k:
+                at = start + (u - 1) * (m + 1)
+                for i in range(m):
+                    products[c, at + i] = rows[u, i]
+                products[c, at + m] = np.sqrt(outcomes[u].alone)
+                continue
+            for t in range(1, u + 1):
+                x = outcomes[u].alone if t == u else 0.0
+                for i in range(m):
+                    x += rows[u, i] * rows[t, i]
+                products[c, start + (u - 1) * k + t - 1] = x
+                products[c, start + (t - 1) * k + u - 1] = x
+    return np.sqrt(largest)
+
+
+@njit_inline
+def measure_pairs(
+    pairs, slots, values, members, first, last, m, n_own, counts, c, lam, variance, local, shared,
+    own, point, effects, outcomes, factor, rows, prob, max_norm, products, starts,
 ):  # fmt: skip
-    """Compute what planning reads of a pair whose block has m features and this Cholesky factor.
+    """Compute what planning reads of members[first:last], given the Cholesky factor of their block.
 
     prob gets eq. (1), max_norm gets max_u ||phi_u|| in the inverse of the factored matrix, and
-    products the inner products. Returns the log-determinant of the triple effects of the pair.
+    products the inner products, from starts[pair] on, both with their errors multiplied. Returns
+    the log-determinant of the triple effects of the pairs.
     """
-    pairs, values, outcomes, rows = layout.pairs, layout.values, work.outcomes, work.rows
-    first = pairs[pair].first_row
-    n = pairs[pair + 1].first_row - first
-    softmax(pairs, layout.columns, values, pair, theta, c, scale, outcomes)
-    for u in range(n):
-        prob[c, first + u] = outcomes[u].prob
-    is_mixed, shared_weight, own_weight = False, 1.0, 1.0
-    if kinds.shape[0] > 0:
-        is_mixed = kinds[pair] == BOTH and shared != own
-        if not is_mixed:
-            shared_weight, own_weight = own if kinds[pair] == 1 else shared, own
-    solve_rows(pairs, layout.slots, values, pair, factor, m, rows, outcomes)
-    visits, columns = count_visits(pairs, pair, counts, c), m
-    logdet = effect_logdet(n, visits, lam, scale, local, outcomes)
-    if scale != 0.0:
-        columns = m + 1  # the covariance that the triple effects of a pair share
-        variance = effect_variance(scale, lam)
-        include_effects(
-            pairs, pair, m, visits, variance, local, shared_weight, own_weight, rows, outcomes
-        )
-    elif shared_weight != 1.0:
+    logdet = 0.0
+    for i in range(first, last):
+        pair = members[i]
+        row = pairs[pair].first_row
+        n, width = pairs[pair + 1].first_row - row, m
+        softmax(pairs, slots, values, pair, point, effects, outcomes)
         for u in range(n):
-            outcomes[u].square *= shared_weight * shared_weight
-            for i in range(m):
-                rows[u, i] *= shared_weight
-    start, end = layout.product_start[pair], layout.product_start[pair + 1]
-    if products.shape[1] == layout.square_start[pairs.shape[0] - 1]:
-        start, end = layout.square_start[pair], layout.square_start[pair + 1]
-    max_norm[c, pair] = store_inner_products(n, columns, products, c, start, end, rows, outcomes)
-    if is_mixed:
-        weigh_own_products(
-            layout, work, pair, visits, prob, c, lam, scale, shared, own, is_own, products, start
+            prob[c, row + u] = outcomes[u].prob
+        zeros = load_rows(pairs, slots, values, pair, m, rows)
+        if variance != 0.0:
+            width = m + 1
+            total, visits = set_weights(pairs, pair, counts, c, variance, local, outcomes)
+            include_effects(n, m, total if local else 0.0, variance, own, outcomes, rows)
+            logdet += effect_logdet(n, visits, lam, variance, local, outcomes)
+        solve_rows(factor, m, n_own, n, zeros, shared, own, rows, outcomes)
+        if variance != 0.0:
+            for u in range(1, n):
+                outcomes[u].alone = own * own * variance * outcomes[u].share
+                outcomes[u].square += rows[u, m] * rows[u, m] + outcomes[u].alone
+        max_norm[c, pair] = store_products(
+            n, width, rows, outcomes, products, c, starts[pair], starts[pair + 1]
         )
     return logdet
+
+
+@njit_inline
+def choose_starts(layout, products):
+    """Return where the products of each pair begin, in the form whose size is that of `products`.
+
+    See `kernels.Layout`.
+    """
+    if products.shape[1] == layout.square_start[layout.pairs.shape[0] - 1]:
+        return layout.square_start
+    return layout.product_start
+
+
+@njit_inline
+def mark_blocks(pairs, n_actions, states, actions, logdet):
+    """Set the log-determinants of the blocks that an episode touched to NaN."""
+    for h in range(actions.shape[0]):
+        b = pairs[states[h] * n_actions + actions[h]].block
+        if b >= 0:
+            logdet[min(h, logdet.shape[0] - 1), b] = np.nan
 
 
 @njit_cached
 def refresh(
     layout, counts, theta, prob, max_norm, products, logdet, lam, scale, states, actions,
-    everything, local, shared, own, kinds, is_own, postponed,
+    everything, local, shared, own, postponed,
 ):  # fmt: skip
     """Count an episode, and compute again what it changed: eq. (3), eq. (5) and the rest.
 
@@ -162,72 +233,129 @@ def refresh(
     all blocks of all parameters with `everything`. With `local` the Hessian of (2) at the estimate
     takes the place of the Gram matrix. All arrays of the model are changed in place. Where
     `postponed` (m, m) is not empty, for one large block, it gets the Cholesky factor of the block,
-    and what planning reads is left to `measure_part`.
+    and what planning reads is left to `measure_part`; where prob is empty, only theta is computed.
 
-    Returns (the first step of the episode that is not in the support, the first block whose fit
-    failed, how many blocks were computed); the first two are -1 if there is none.
+    The step whose squared decrement is at most DECREMENT is the last; the error that it leaves is
+    of that order squared. Returns (the first step of the episode that is not in the support, the
+    first block without a minimum, how many blocks were computed); the first two are -1 if there is
+    none. Without a ridge a block may have none: its Hessian is singular, or no step is downhill.
     """
-    n_parameters, n_blocks, horizon = counts.shape[0], layout.blocks.shape[0] - 1, actions.shape[0]
-    bad = count_transitions(
-        layout.indptr, layout.successors, layout.n_actions, states, actions, counts
-    )
+    pairs, slots, values, n_actions = layout.pairs, layout.slots, layout.values, layout.n_actions
+    blocks, features, members = layout.blocks, layout.features, layout.block_pairs
+    bad = count_transitions(layout.indptr, layout.successors, n_actions, states, actions, counts)
     if bad >= 0:
         return bad, -1, 0
-    work, n_computed = new_work(layout, scale), 0
+    visited, outcomes, effects, mean, point, gradient, hessian = new_work(layout, scale)
+    factor, step, origin = np.empty_like(hessian), np.empty_like(point), np.empty_like(point)
+    rows = np.empty((layout.max_successors, layout.max_block_size + 1))
+    starts, variance = choose_starts(layout, products), scale * scale / lam if scale != 0.0 else 0.0
     # A block that is to be computed has no log-determinant until that is done, so a block that an
     # episode touches at many steps is computed once.
-    for h in range(horizon):
-        b = layout.pairs[states[h] * layout.n_actions + actions[h]].block
-        if b >= 0:
-            logdet[min(h, n_parameters - 1), b] = np.nan
+    n_parameters, n_blocks, n_computed = counts.shape[0], blocks.shape[0] - 1, 0
+    mark_blocks(pairs, n_actions, states, actions, logdet)
     if everything:
         logdet[:] = np.nan
-    for job in range(n_parameters * n_blocks if everything else horizon):
-        c, b = min(job, n_parameters - 1), job % n_blocks
-        if everything:
-            c = job // n_blocks
-        else:
-            b = np.int64(layout.pairs[states[job] * layout.n_actions + actions[job]].block)
+    for job in range(n_parameters * n_blocks if everything else actions.shape[0]):
+        c, b = job // n_blocks, job % n_blocks
+        if not everything:
+            c = min(job, n_parameters - 1)
+            b = np.int64(pairs[states[job] * n_actions + actions[job]].block)
         if b < 0 or not np.isnan(logdet[c, b]):
             continue
-        size, factor, total = layout.blocks[b].size, work.factor, 0.0
-        n_visited = find_visited_pairs(layout, counts, c, b, work.visited)
-        # Eq. (3).
-        if not newton_block(layout, work, b, n_visited, counts, theta, c, lam, scale, local):
+        m, n_own = blocks[b].size, blocks[b].n_own
+        first, last = blocks[b].first_pair, blocks[b + 1].first_pair
+        n_visited, weight = find_visited_pairs(pairs, blocks, members, b, counts, c, visited)
+        n_moved = n_visited if scale != 0.0 else 0
+        load_block(blocks, features, b, theta, c, point)
+        if scale != 0.0:
+            load_effects(pairs, members, first, last, theta, c, scale, effects)
+        # Eq. (3). The decrement scales with the weights of the data.
+        enough, loss, decrement, size = DECREMENT * min(weight, 1.0), np.inf, np.inf, 0.0
+        is_fitted = False
+        for _ in range(ITERATIONS):
+            trial = evaluate_block(
+                pairs, slots, values, m, visited, n_visited, counts, c, 0, lam, variance, True,
+                point, effects, outcomes, mean, gradient, hessian,
+            )  # fmt: skip
+            # Near the minimum rounding hides the decrease, but the full step is right there.
+            near = decrement <= max(enough, 1e-12 * loss)
+            if size > 0.0 and not (trial <= loss - 1e-4 * size * decrement or near):
+                size *= 0.5
+                if size < SMALLEST_STEP:  # with a ridge rounding hides the rest of the way
+                    is_fitted = lam > 0.0
+                    break
+            else:
+                is_fitted = decrement <= enough  # that step was the last, taken for the Hessian
+                if is_fitted:
+                    break
+                loss, size = trial, 1.0
+                if n_moved > 0:
+                    eliminate_effects(
+                        pairs, slots, values, visited, n_moved, variance, effects, gradient
+                    )
+                keep_origin(pairs, m, visited, n_moved, gradient, point, origin, step, effects)
+                copy_lower(hessian, m, factor)
+                if not cholesky(factor, m, lam):
+                    break
+                decrement = solve_lower(factor, m, step)
+                solve_upper(factor, m, step)
+                if n_moved > 0:
+                    decrement += solve_effects(
+                        pairs, slots, values, visited, n_moved, variance, step, effects
+                    )
+                is_fitted = decrement <= 1e-14 * enough
+                if is_fitted:
+                    break
+            move_block(pairs, m, visited, n_moved, size, origin, step, point, effects)
+            is_fitted = decrement <= enough and not (local and prob.shape[0] > 0)
+            if is_fitted:
+                break
+        store_block(blocks, features, b, point, theta, c)
+        if scale != 0.0:
+            store_effects(pairs, members, first, last, effects, theta, c, scale)
+        if not is_fitted:
             return -1, b, n_computed
-        # Eq. (5), or the Hessian that newton_block left.
-        if local:
-            copy_lower(work.hessian, size, factor)
-        else:
-            gram_block(layout, work, b, n_visited, counts, c, lam, scale, factor)
-        if not cholesky(factor, size, lam):
+        if prob.shape[0] == 0:
+            continue
+        # Eq. (5), or the Hessian at the estimate, which was evaluated last.
+        if not local:
+            evaluate_block(
+                pairs, slots, values, m, visited, n_visited, counts, c, 0, lam, variance, False,
+                point, effects, outcomes, mean, gradient, hessian,
+            )  # fmt: skip
+        copy_lower(hessian, m, factor)
+        if not cholesky(factor, m, lam):
             return -1, b, n_computed
+        logdet[c, b] = log_determinant(factor, m)
         if postponed.shape[0] > 0:
-            copy_lower(factor, size, postponed)
+            copy_lower(factor, m, postponed)
         else:
-            for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
-                total += measure_pair(
-                    layout, work, layout.block_pairs[i], size, factor, counts, theta, prob,
-                    max_norm, products, c, lam, scale, local, shared, own, kinds, is_own,
-                )  # fmt: skip
-        logdet[c, b] = total + log_determinant(factor, size)
+            logdet[c, b] += measure_pairs(
+                pairs, slots, values, members, first, last, m, n_own, counts, c, lam, variance,
+                local, shared, own, point, effects, outcomes, factor, rows, prob, max_norm,
+                products, starts,
+            )  # fmt: skip
         n_computed += 1
     return -1, -1, n_computed
 
 
 @njit_cached
 def measure_part(
-    layout, counts, theta, prob, max_norm, products, lam, scale, local, shared, own, kinds, is_own,
-    factor, first, last,
+    layout, counts, theta, prob, max_norm, products, lam, scale, local, shared, own, factor, first,
+    last,
 ):  # fmt: skip
     """Do what `refresh` postponed for the pairs [first, last) of the one block of one parameter.
 
     Several parts may run at once. Returns the log-determinant of the triple effects of these pairs.
     """
-    work, total = new_work(layout, scale), 0.0
-    for i in range(first, last):
-        total += measure_pair(
-            layout, work, layout.block_pairs[i], layout.blocks[0].size, factor, counts, theta,
-            prob, max_norm, products, 0, lam, scale, local, shared, own, kinds, is_own,
-        )  # fmt: skip
-    return total
+    pairs, blocks, members = layout.pairs, layout.blocks, layout.block_pairs
+    _, outcomes, effects, _, point, _, _ = new_work(layout, scale)
+    rows = np.empty((layout.max_successors, layout.max_block_size + 1))
+    load_block(blocks, layout.features, 0, theta, 0, point)
+    if scale != 0.0:
+        load_effects(pairs, members, first, last, theta, 0, scale, effects)
+    return measure_pairs(
+        pairs, layout.slots, layout.values, members, first, last, blocks[0].size, blocks[0].n_own,
+        counts, 0, lam, scale * scale / lam if scale != 0.0 else 0.0, local, shared, own, point,
+        effects, outcomes, factor, rows, prob, max_norm, products, choose_starts(layout, products),
+    )  # fmt: skip

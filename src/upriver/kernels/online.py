@@ -15,25 +15,18 @@ import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.episodes import find_row
-from upriver.kernels.gram import (
-    cholesky,
-    log_determinant,
-    solve_lower,
-    solve_rows,
-    solve_upper,
-    store_inner_products,
-)
+from upriver.kernels.gram import cholesky, log_determinant, solve_lower, solve_upper
 from upriver.kernels.layout import new_work
-from upriver.kernels.likelihood import add_moments, evaluate_pair, reset_matrix, softmax
+from upriver.kernels.likelihood import evaluate_block, load_block, store_block
+from upriver.kernels.model import measure_pairs
 
 ROOT_STEPS = 100
 ROOT_TOLERANCE = 1e-13
 
 
 @njit_inline
-def load_block(layout, matrix, c, b, shift, block):
-    """block (m, m) <- matrix of block b + shift I, lower triangle."""
-    start, m = layout.matrix_start[b], layout.blocks[b].size
+def load_matrix(matrix, c, start, m, shift, block):
+    """block (m, m) <- the matrix of a block + shift I, lower triangle."""
     for i in range(m):
         for j in range(i + 1):
             block[i, j] = matrix[c, start + i * m + j]
@@ -41,13 +34,12 @@ def load_block(layout, matrix, c, b, shift, block):
 
 
 @njit_inline
-def store_block(layout, block, matrix, c, b):
-    """Store the lower triangle of block (m, m) as the symmetric matrix of block b."""
-    start, m = layout.matrix_start[b], layout.blocks[b].size
+def add_matrix(block, m, rate, matrix, c, start):
+    """Add rate * block, given by its lower triangle, to the symmetric matrix of a block."""
     for i in range(m):
         for j in range(i + 1):
-            matrix[c, start + i * m + j] = block[i, j]
-            matrix[c, start + j * m + i] = block[i, j]
+            matrix[c, start + i * m + j] += rate * block[i, j]
+            matrix[c, start + j * m + i] = matrix[c, start + i * m + j]
 
 
 @njit_inline
@@ -59,28 +51,24 @@ def project(layout, matrix, c, bound, theta):
     never passes it. All blocks move together, since the ball couples them. Returns whether theta
     moved.
     """
-    norm2 = 0.0
-    for j in range(theta.shape[1]):
-        norm2 += theta[c, j] * theta[c, j]
-    if norm2 <= bound * bound:
-        return False
-    n_blocks, features = layout.blocks.shape[0] - 1, layout.features
+    blocks, features, starts = layout.blocks, layout.features, layout.matrix_start
     image = np.zeros(theta.shape[1])  # M theta, by blocks
-    for b in range(n_blocks):
-        first, m = layout.blocks[b].first_feature, layout.blocks[b].size
+    if (theta[c] ** 2).sum() <= bound * bound:
+        return False
+    for b in range(blocks.shape[0] - 1):
+        first, m = blocks[b].first_feature, blocks[b].size
         for i in range(m):
             for j in range(m):
-                x = matrix[c, layout.matrix_start[b] + i * m + j]
+                x = matrix[c, starts[b] + i * m + j]
                 image[first + i] += x * theta[c, features[first + j]]
-    x = np.empty(layout.max_block_size)
-    factor = np.empty((layout.max_block_size, layout.max_block_size))
-    mu = 0.0
+    size, mu = layout.max_block_size, 0.0
+    x, factor = np.empty(size), np.empty((size, size))
     for _ in range(ROOT_STEPS):
         norm2 = 0.0
         slope = 0.0  # x^T (M + mu I)^-1 x
-        for b in range(n_blocks):
-            first, m = layout.blocks[b].first_feature, layout.blocks[b].size
-            load_block(layout, matrix, c, b, mu, factor)
+        for b in range(blocks.shape[0] - 1):
+            first, m = blocks[b].first_feature, blocks[b].size
+            load_matrix(matrix, c, starts[b], m, mu, factor)
             cholesky(factor, m, 0.0)
             for i in range(m):
                 x[i] = image[first + i]
@@ -97,93 +85,6 @@ def project(layout, matrix, c, bound, theta):
     return True
 
 
-@njit_inline
-def evaluate_transition(layout, work, pair, u, theta, c, b):
-    """Fill work.gradient and work.hessian with those of the loss of one transition, to u."""
-    pairs, outcomes, gradient, hessian = layout.pairs, work.outcomes, work.gradient, work.hessian
-    reset_matrix(hessian, layout.blocks[b].size, 0.0)
-    for i in range(layout.blocks[b].size):
-        gradient[i] = 0.0
-    for t in range(pairs[pair + 1].first_row - pairs[pair].first_row):
-        outcomes[t].count = 1.0 if t == u else 0.0
-    evaluate_pair(
-        pairs, layout.columns, layout.slots, layout.values, pair, theta, c, 0.0, 0.0, outcomes,
-        work.mean, gradient, hessian,
-    )  # fmt: skip
-
-
-@njit_inline
-def take_step(layout, work, before, pair, u, theta, matrix, c, b, rate, bound, mirror):
-    """Do an online step for the transition of a pair to its successor u; before (m, m) is scratch.
-
-    Returns whether the matrix is positive definite, and whether a projection moved theta.
-    """
-    m, first, features = layout.blocks[b].size, layout.blocks[b].first_feature, layout.features
-    gradient, hessian, factor = work.gradient, work.hessian, work.factor
-    evaluate_transition(layout, work, pair, u, theta, c, b)
-    load_block(layout, matrix, c, b, 0.0, before)
-    if not mirror:
-        outcomes, mean = work.outcomes, work.mean
-        for t in range(layout.max_successors):
-            outcomes[t].prob = rate
-        for i in range(m):
-            mean[i] = 0.0
-        add_moments(layout.pairs, layout.slots, layout.values, pair, outcomes, mean, before)
-    for i in range(m):
-        for j in range(i + 1):
-            factor[i, j] = before[i, j] + (rate * hessian[i, j] if mirror else 0.0)
-    if not mirror or bound < np.inf:  # a projection reads the matrix
-        store_block(layout, factor, matrix, c, b)
-    if not cholesky(factor, m, 0.0):
-        return False, False
-    solve_lower(factor, m, gradient)
-    solve_upper(factor, m, gradient)
-    for i in range(m):
-        theta[c, features[first + i]] -= (rate if mirror else 1.0) * gradient[i]
-    is_moved = bound < np.inf and project(layout, matrix, c, bound, theta)
-    if mirror:
-        evaluate_transition(layout, work, pair, u, theta, c, b)
-        for i in range(m):
-            for j in range(i + 1):
-                before[i, j] += hessian[i, j]
-        store_block(layout, before, matrix, c, b)
-    return True, is_moved
-
-
-@njit_inline
-def refresh_block(layout, work, theta, matrix, prob, max_norm, products, logdet, c, b):
-    """Compute what planning reads of block b; where its logdet is not NaN the matrix is as before.
-
-    Returns whether the matrix is positive definite.
-    """
-    pairs, columns, slots, values = layout.pairs, layout.columns, layout.slots, layout.values
-    outcomes, rows, factor, square_start = (
-        work.outcomes,
-        work.rows,
-        work.factor,
-        layout.square_start,
-    )
-    size, is_stale = layout.blocks[b].size, np.isnan(logdet[c, b])
-    if is_stale:
-        load_block(layout, matrix, c, b, 0.0, factor)
-        if not cholesky(factor, size, 0.0):
-            return False
-        logdet[c, b] = log_determinant(factor, size)
-    for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
-        pair = layout.block_pairs[i]
-        first = pairs[pair].first_row
-        n = pairs[pair + 1].first_row - first
-        softmax(pairs, columns, values, pair, theta, c, 0.0, outcomes)
-        for u in range(n):
-            prob[c, first + u] = outcomes[u].prob
-        if is_stale:
-            solve_rows(pairs, slots, values, pair, factor, size, rows, outcomes)
-            max_norm[c, pair] = store_inner_products(
-                n, size, products, c, square_start[pair], square_start[pair + 1], rows, outcomes
-            )
-    return True
-
-
 @njit_cached
 def learn(
     layout, theta, matrix, prob, max_norm, products, logdet, states, actions, rate, bound, mirror
@@ -194,31 +95,63 @@ def learn(
     in any case. Returns the first step outside the support, and the first step and block whose
     matrix is not positive definite; each is -1 if there is none.
     """
-    work, n_parameters = new_work(layout, 0.0), theta.shape[0]
-    before = np.empty((layout.max_block_size, layout.max_block_size))
-    is_moved = np.zeros(n_parameters, np.bool_)
+    pairs, slots, values = layout.pairs, layout.slots, layout.values
+    blocks, features, starts = layout.blocks, layout.features, layout.matrix_start
+    visited, outcomes, effects, mean, point, gradient, hessian = new_work(layout, 0.0)
+    factor, rows = np.empty_like(hessian), np.empty((layout.max_successors, len(point) + 1))
+    chosen, n_parameters = np.zeros((1, layout.max_successors)), theta.shape[0]
     for h in range(actions.shape[0]):
         pair, c = states[h] * layout.n_actions + actions[h], min(h, n_parameters - 1)
         row = find_row(layout.indptr, layout.successors, pair, states[h + 1])
         if row < 0:
             return h, -1, -1
-        b = layout.pairs[pair].block
+        b = pairs[pair].block
         if b < 0:
             continue
-        is_definite, by_projection = take_step(
-            layout, work, before, pair, row - layout.indptr[pair], theta, matrix, c, b, rate,
-            bound, mirror,
+        first, m, start = pairs[pair].first_row, blocks[b].size, starts[b]
+        visited[0], chosen[0, row - first] = pair, 1.0
+        load_block(blocks, features, b, theta, c, point)
+        # For Newton the matrix is that of the features themselves, for mirror the Hessian.
+        evaluate_block(
+            pairs, slots, values, m, visited, 1, chosen, 0, first, 0.0, 0.0, mirror, point, effects,
+            outcomes, mean, gradient, hessian,
         )  # fmt: skip
-        if not is_definite:
+        add_matrix(hessian, m, rate, matrix, c, start)
+        load_matrix(matrix, c, start, m, 0.0, factor)
+        if not cholesky(factor, m, 0.0):
             return -1, h, -1
-        is_moved[c] |= by_projection
-        logdet[c, b] = np.nan  # which says that the block is to be computed
+        solve_lower(factor, m, gradient)
+        solve_upper(factor, m, gradient)
+        for i in range(m):
+            point[i] -= (rate if mirror else 1.0) * gradient[i]
+        store_block(blocks, features, b, point, theta, c)
+        if bound < np.inf and project(layout, matrix, c, bound, theta):
+            logdet[c] = np.nan  # which says that a block is to be computed
+        if mirror:
+            add_matrix(hessian, m, -rate, matrix, c, start)
+            load_block(blocks, features, b, theta, c, point)
+            evaluate_block(
+                pairs, slots, values, m, visited, 1, chosen, 0, first, 0.0, 0.0, True, point,
+                effects, outcomes, mean, gradient, hessian,
+            )  # fmt: skip
+            add_matrix(hessian, m, 1.0, matrix, c, start)
+        chosen[0, row - first] = 0.0
+        logdet[c, b] = np.nan
     for c in range(n_parameters):
-        for b in range(layout.blocks.shape[0] - 1):
-            if (is_moved[c] or np.isnan(logdet[c, b])) and not refresh_block(
-                layout, work, theta, matrix, prob, max_norm, products, logdet, c, b
-            ):
+        for b in range(blocks.shape[0] - 1):
+            if not np.isnan(logdet[c, b]):
+                continue
+            load_block(blocks, features, b, theta, c, point)
+            load_matrix(matrix, c, starts[b], blocks[b].size, 0.0, factor)
+            if not cholesky(factor, blocks[b].size, 0.0):
                 return -1, -1, b
+            logdet[c, b] = log_determinant(factor, blocks[b].size)
+            measure_pairs(
+                pairs, slots, values, layout.block_pairs, blocks[b].first_pair,
+                blocks[b + 1].first_pair, blocks[b].size, 0, chosen, c, 1.0, 0.0, True, 1.0, 1.0,
+                point, effects, outcomes, factor, rows, prob, max_norm, products,
+                layout.square_start,
+            )  # fmt: skip
     return -1, -1, -1
 
 
@@ -228,86 +161,52 @@ def local_bonus(indptr, prob, max_norm, products, product_start, first, second, 
 
     With G the inner products of the pair, ||phi_u - mean||^2 = G_uu - 2 (G p)_u + p^T G p.
     """
-    largest = 0
-    for pair in range(indptr.shape[0] - 1):
-        largest = max(largest, indptr[pair + 1] - indptr[pair])
-    image = np.empty(largest)  # G p
+    image = np.empty(np.diff(indptr).max())  # G p
     for c in range(prob.shape[0]):
         for pair in range(indptr.shape[0] - 1):
             row, n, at = indptr[pair], indptr[pair + 1] - indptr[pair], product_start[pair]
-            centre = 0.0  # p^T G p
+            centre = distance = 0.0  # p^T G p
             for u in range(n):
                 image[u] = 0.0
                 for t in range(n):
                     image[u] += products[c, at + u * n + t] * prob[c, row + t]
                 centre += prob[c, row + u] * image[u]
-            distance = 0.0
-            if n > 1:  # one successor is its own mean
-                for u in range(n):
-                    square = products[c, at + u * n + u] - 2.0 * image[u] + centre
-                    distance += prob[c, row + u] * np.sqrt(max(square, 0.0))
+            for u in range(n if n > 1 else 0):  # one successor is its own mean
+                square = products[c, at + u * n + u] - 2.0 * image[u] + centre
+                distance += prob[c, row + u] * np.sqrt(max(square, 0.0))
             bonus[c, pair] = first * distance + second * max_norm[c, pair] * max_norm[c, pair]
 
 
 @njit_inline
 def perturb(factor, m, normals, step, first, xi):
     """xi (m, M) <- L^-T z, of covariance (L L^T)^-1; z: m rows of normals[step] from first on."""
-    n_samples = normals.shape[2]
     for i in range(m - 1, -1, -1):
-        for l in range(n_samples):
+        for l in range(normals.shape[2]):
             xi[i, l] = normals[step, first + i, l]
         for j in range(i + 1, m):
             weight = factor[j, i]
-            for l in range(n_samples):
+            for l in range(normals.shape[2]):
                 xi[i, l] -= weight * xi[j, l]
-        for l in range(n_samples):
+        for l in range(normals.shape[2]):
             xi[i, l] /= factor[i, i]
 
 
 @njit_inline
-def project_noise(pairs, slots, values, pair, u, xi, x):
-    """x[u] <- phi_u^T xi for every sample; xi (m, M), x (U + 1, M)."""
-    row, column = pairs[pair].first_value + u * pairs[pair].n_columns, pairs[pair].first_column
-    for l in range(x.shape[1]):
-        x[u, l] = 0.0
-    for j in range(pairs[pair].n_columns):
-        value, slot = values[row + j], slots[column + j]
+def largest_noise(pairs, slots, values, pair, u, weight, xi, centre, x):
+    """Return max_l (phi_u^T xi_l - centre_l), xi (m, M); centre (M,) += weight phi_u^T xi."""
+    record, largest = pairs[pair], -np.inf
+    row = record.first_value + u * record.n_columns
+    for l in range(xi.shape[1]):
+        x[l] = 0.0
+    for j in range(record.n_columns):
+        value, slot = values[row + j], slots[record.first_column + j]
         if value != 0.0:
-            for l in range(x.shape[1]):
-                x[u, l] += value * xi[slot, l]
-
-
-@njit_inline
-def largest_noise(pairs, slots, values, pair, products, c, at, xi, x):
-    """Return max_l phi_u^T xi_l for the successor u with the largest norm; products from at on."""
-    n, peak = pairs[pair + 1].first_row - pairs[pair].first_row, 0
-    for u in range(1, n):
-        if products[c, at + u * n + u] > products[c, at + peak * n + peak]:
-            peak = u
-    project_noise(pairs, slots, values, pair, peak, xi, x)
-    largest = -np.inf
-    for l in range(x.shape[1]):
-        largest = max(largest, x[peak, l])
+            for l in range(xi.shape[1]):
+                x[l] += value * xi[slot, l]
+    for l in range(xi.shape[1]):
+        largest = max(largest, x[l] - centre[l])
+        centre[l] += weight * x[l]
     return largest
-
-
-@njit_inline
-def centred_noise(pairs, slots, values, pair, prob, c, xi, x):
-    """Return sum_u p_u max_l (phi_u - mean)^T xi_l, a maximum for each successor."""
-    row, total = pairs[pair].first_row, 0.0
-    n = pairs[pair + 1].first_row - row
-    for l in range(x.shape[1]):
-        x[n, l] = 0.0  # the mean of each sample
-    for u in range(n):
-        project_noise(pairs, slots, values, pair, u, xi, x)
-        for l in range(x.shape[1]):
-            x[n, l] += prob[c, row + u] * x[u, l]
-    for u in range(n):
-        largest = -np.inf
-        for l in range(x.shape[1]):
-            largest = max(largest, x[u, l] - x[n, l])
-        total += prob[c, row + u] * largest
-    return total
 
 
 @njit_cached
@@ -316,33 +215,43 @@ def random_bonus(layout, matrix, prob, products, first_step, normals, is_alone, 
 
     The samples of a step are shared by all pairs. normals (steps, rows, samples) has a row for each
     feature of the blocks in turn, except for those that are alone (B,), whose pairs keep the bonus
-    they have. With `centred` a bonus is `centred_noise`, otherwise `largest_noise`.
+    they have. With `centred` a bonus is sum_u p_u max_l (phi_u - mean)^T xi_l, otherwise max_l
+    phi_u^T xi_l for the successor u with the largest norm.
     """
     n_steps, _, n_samples = normals.shape
-    pairs, slots, values = layout.pairs, layout.slots, layout.values
+    pairs, slots, values, blocks = layout.pairs, layout.slots, layout.values, layout.blocks
     factor = np.empty((layout.max_block_size, layout.max_block_size))
-    xi = np.empty((layout.max_block_size, n_samples))
-    x = np.empty((layout.max_successors + 1, n_samples))
-    normal_row = 0
-    for b in range(layout.blocks.shape[0] - 1):
+    xi, x = np.empty((layout.max_block_size, n_samples)), np.empty(n_samples)
+    centre, normal_row = np.empty(n_samples), 0
+    for b in range(blocks.shape[0] - 1):
         if is_alone[b]:
             continue
-        size = layout.blocks[b].size
+        size = blocks[b].size
         factored = -1  # the parameter whose matrix is in `factor`
         for h in range(first_step, first_step + n_steps):
             c = min(h, matrix.shape[0] - 1)
             if c != factored:
-                load_block(layout, matrix, c, b, 0.0, factor)
+                load_matrix(matrix, c, layout.matrix_start[b], size, 0.0, factor)
                 cholesky(factor, size, 0.0)
                 factored = c
             perturb(factor, size, normals, h - first_step, normal_row, xi)
-            for i in range(layout.blocks[b].first_pair, layout.blocks[b + 1].first_pair):
+            for i in range(blocks[b].first_pair, blocks[b + 1].first_pair):
                 pair = layout.block_pairs[i]
-                if centred:
-                    bonus[h, pair] = centred_noise(pairs, slots, values, pair, prob, c, xi, x)
-                else:
-                    at = layout.square_start[pair]
-                    bonus[h, pair] = largest_noise(
-                        pairs, slots, values, pair, products, c, at, xi, x
+                row, at, total, peak = pairs[pair].first_row, layout.square_start[pair], 0.0, 0
+                n = pairs[pair + 1].first_row - row
+                centre[:] = 0.0
+                for u in range(n):
+                    if products[c, at + u * n + u] > products[c, at + peak * n + peak]:
+                        peak = u
+                    if centred:
+                        largest_noise(
+                            pairs, slots, values, pair, u, prob[c, row + u], xi, centre, x
+                        )
+                if not centred:
+                    total = largest_noise(pairs, slots, values, pair, peak, 0.0, xi, centre, x)
+                for u in range(n if centred else 0):
+                    total += prob[c, row + u] * largest_noise(
+                        pairs, slots, values, pair, u, 0.0, xi, centre, x
                     )
+                bonus[h, pair] = total
         normal_row += size

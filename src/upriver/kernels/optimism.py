@@ -70,92 +70,91 @@ def exponential(x):
 
 
 @njit_inline
-def tilt_pairs(first_pair, end_pair, indptr, c, prob, products, starts, base, values, weights):
-    """Write the tilted distributions of the pairs [first_pair, end_pair), up to their sums.
+def tilted_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
+    """Q_h = r + sum_u w_u V_u / sum_u w_u with the weights w_u = p_u exp(z_u / sqrt(x^T K x)).
 
-    weights_u = p_u exp((z_u - z_0) / sqrt(x^T z)), z = G x, x_u = p_u (V_u - P V); divided by their
-    sum in a pair they are (1) at theta_hat + A^-1 g / ||g||_{A^-1}, g = grad P V: where the linear
-    bonus ||g||_{A^-1} has its maximum. values and weights have an entry for each triple, that of
-    row i at i - base; c is the row of prob and products. G of a pair is itself, (U, U); or, where
-    there is less room, (U, m + 1), rows B of a factor and in the last column the roots of a
-    diagonal D, G = B B^T + D^2.
+    z = K x, x_u = p_u (V_u - P V), and K are the inner products of the features minus those of the
+    first successor, which has z = 0: as x sums to 0, sums over differences are those over features.
+    products (1|H, ...) has the K of each pair, flat, from starts[pair] on; or, where there is less
+    room, (U - 1, m + 1), the rows B of a factor and in the last column the roots of a diagonal D,
+    K = B B^T + D^2. prob (1|H, n), reward (1|H, S*A); scratch (2 n,) gets V and w of each triple.
 
-    indptr, starts and base are unsigned, which halves the time, see `kernels.planning`; x is
-    computed again where it is needed, because short loops that write are slower than that.
+    starts is unsigned as indptr is; x is computed again where it is needed, because short loops
+    that write are slower than that.
     """
-    for pair in range(first_pair, end_pair):
-        first, end, at = indptr[pair], indptr[pair + 1], starts[pair]
-        if end - first <= 1:  # what is certain is not tilted
-            for i in range(first, end):
-                weights[i - base] = 0.0
+    prob, products, starts, reward, scratch = data
+    c, r, n = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), np.uint64(prob.shape[1])
+    has_extra, e, one = (
+        next_state_reward.shape[1] > 0,
+        min(h, len(next_state_reward) - 1),
+        np.uint64(1),
+    )
+    for i in range(indptr[first], indptr[end]):
+        scratch[i] = v[h + 1, successors[i]]
+        if has_extra:
+            scratch[i] += next_state_reward[e, i]
+    for pair in range(first, end):
+        start, stop, at = indptr[pair], indptr[pair + 1], starts[pair]
+        if start == stop:
             continue
-        n, size = end - first, starts[pair + 1] - at
         # Values are relative to the first: equal ones give x = 0, without rounding.
-        origin, mean, norm2 = values[first - base], 0.0, 0.0
-        for i in range(first, end):
-            mean += prob[c, i] * (values[i - base] - origin)
-        if size == n * n:
-            for i in range(first, end):
+        origin, mean, norm2, size = scratch[start], 0.0, 0.0, stop - start - one
+        for i in range(start + one, stop):
+            mean += prob[c, i] * (scratch[i] - origin)
+        scratch[n + start] = 0.0
+        if starts[pair + 1] - at == size * size:
+            for i in range(start + one, stop):
                 z = 0.0
-                for j in range(first, end):
-                    x = prob[c, j] * (values[j - base] - origin - mean)
-                    z += products[c, at + (j - first)] * x
-                weights[i - base] = z
-                at += n
+                for j in range(size):
+                    t = start + one + j
+                    z += products[c, at + j] * (prob[c, t] * (scratch[t] - origin - mean))
+                norm2 += prob[c, i] * (scratch[i] - origin - mean) * z
+                scratch[n + i] = z
+                at += size
         else:
-            columns = size // n
-            for i in range(first, end):
-                x = prob[c, i] * (values[i - base] - origin - mean)
-                root = products[c, at + (i - first + np.uint64(1)) * columns - np.uint64(1)]
-                weights[i - base] = x * root * root
-            for j in range(columns - np.uint64(1)):
+            width = (starts[pair + 1] - at) // size
+            for i in range(start + one, stop):
+                x = prob[c, i] * (scratch[i] - origin - mean)
+                root = products[c, at + (i - start) * width - one]
+                scratch[n + i] = x * root * root
+            for j in range(width - one):
                 image = 0.0  # the j-th entry of B^T x
-                for i in range(first, end):
-                    x = prob[c, i] * (values[i - base] - origin - mean)
-                    image += products[c, at + (i - first) * columns + j] * x
-                for i in range(first, end):
-                    weights[i - base] += products[c, at + (i - first) * columns + j] * image
-        for i in range(first, end):
-            norm2 += prob[c, i] * (values[i - base] - origin - mean) * weights[i - base]
+                for i in range(start + one, stop):
+                    x = prob[c, i] * (scratch[i] - origin - mean)
+                    image += products[c, at + (i - start - one) * width + j] * x
+                for i in range(start + one, stop):
+                    scratch[n + i] += products[c, at + (i - start - one) * width + j] * image
+            for i in range(start + one, stop):
+                norm2 += prob[c, i] * (scratch[i] - origin - mean) * scratch[n + i]
         # Equal values, or nothing to doubt: the distribution is p.
-        scale, z = 1.0 / np.sqrt(norm2) if norm2 > 0.0 else 0.0, weights[first - base]
-        for i in range(first, end):
-            weights[i - base] = scale * (weights[i - base] - z)
-    for i in range(indptr[first_pair], indptr[end_pair]):
-        weights[i - base] = prob[c, i] * exponential(weights[i - base])
+        scale = 1.0 / np.sqrt(norm2) if norm2 > 0.0 else 0.0
+        for i in range(start + one, stop):
+            scratch[n + i] *= scale
+    for i in range(indptr[first], indptr[end]):
+        scratch[n + i] = prob[c, i] * exponential(scratch[n + i])
+    for pair in range(first, end):
+        start, stop, value, total = indptr[pair], indptr[pair + 1], 0.0, 0.0
+        if start < stop:
+            for i in range(start, stop):
+                value += scratch[n + i] * (scratch[i] - scratch[start])
+                total += scratch[n + i]
+            q[pair] = reward[r, pair] + (scratch[start] + value / total)
 
 
 @njit_cached
 def choose_tilted(indptr, prob, products, starts, values, chosen):
-    """Write the tilted distribution of each pair into chosen (n,), see `tilt_pairs`.
+    """Write the tilted distribution of each pair into chosen (n,), see `tilted_rule`.
 
     prob (1, n) and values (n,): the probabilities and the values of the next states of each triple.
     """
-    n_pairs = indptr.shape[0] - 1
-    tilt_pairs(0, n_pairs, indptr, 0, prob, products, starts, indptr[0], values, chosen)
+    n, n_pairs = values.shape[0], indptr.shape[0] - 1
+    scratch, q, rows = np.empty(2 * n), np.empty(n_pairs), np.arange(n).astype(np.uint64)
+    data = prob, products, starts, np.zeros((1, n_pairs)), scratch
+    v = values.reshape((1, n))  # each triple leads to a state of its own
+    tilted_rule(-1, 0, n_pairs, indptr, rows, np.empty((1, 0)), v, q, data)
     for pair in range(n_pairs):
         total = 0.0
         for i in range(indptr[pair], indptr[pair + 1]):
-            total += chosen[i]
+            total += scratch[n + np.int64(i)]
         for i in range(indptr[pair], indptr[pair + 1]):
-            chosen[i] /= total
-
-
-@njit_inline
-def tilted_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
-    """Q_h = r + sum_u q_u V_u with the tilted distribution q of each pair, see `tilt_pairs`.
-
-    data: prob (1|H, n), products, starts and reward (1|H, S*A).
-    """
-    prob, products, starts, reward = data
-    c, r, base = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), indptr[first]
-    values, weights = np.empty(indptr[end] - base), np.empty(indptr[end] - base)
-    read_next_values(h, base, indptr[end], successors, next_state_reward, v, values)
-    tilt_pairs(first, end, indptr, c, prob, products, starts, base, values, weights)
-    for pair in range(first, end):
-        if indptr[pair] < indptr[pair + 1]:
-            origin, mean, total = values[indptr[pair] - base], 0.0, 0.0
-            for i in range(indptr[pair], indptr[pair + 1]):
-                mean += weights[i - base] * (values[i - base] - origin)
-                total += weights[i - base]
-            q[pair] = reward[r, pair] + (origin + mean / total)
+            chosen[i] = scratch[n + np.int64(i)] / total

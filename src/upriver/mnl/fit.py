@@ -2,7 +2,7 @@
 
 Newton's method with step halving, stopped on the Newton decrement. Dense features and choice data
 go through BLAS in chunks that fit the cache (`mnl.newton`); the independent blocks of sparse
-features (one-hot) are solved one by one in compiled code (`kernels.newton`).
+features (one-hot) are solved one by one in compiled code (`kernels.model`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from upriver.features import pooled as pool
 from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices, in_chunks
 from upriver.mnl.clusters import cluster_scores
-from upriver.mnl.fitted import FittedMNL, fit_blocks
+from upriver.mnl.fitted import FittedMNL, check_identified
+from upriver.mnl.model import fit_blocks
 from upriver.mnl.newton import DECREMENT, ITERATIONS, VANISHED, fit_newton, infinite
 from upriver.mnl.pooled import estimate_spread
 
@@ -77,7 +78,9 @@ def fit_mnl(
         features = pool(unpooled(features), estimate_spread(features, n, lam))
     task, n_iter, converged = features.task, 0, True
     if sparse.issparse(features.matrix):
-        theta = fit_blocks(features, n, lam, np.zeros(features.dimension))
+        theta = np.zeros(features.dimension)
+        failed = fit_blocks(features, n[None], theta[None], lam, features.triple_scale)
+        check_identified(features, failed)
         if lam == 0.0:
             check_finite(features, theta, n)
     else:

@@ -12,7 +12,6 @@ import numpy as np
 from scipy import sparse, special
 from scipy.sparse.linalg import aslinearoperator
 
-from upriver import kernels
 from upriver.checks import Array, check_kinds, open_fraction
 from upriver.display import Card, add_repr, to_frame
 from upriver.features import Features
@@ -292,8 +291,15 @@ class FittedMNL(Estimates):
             flat = likelihood.to_blocks(self.features, self.information)
             layout = self.features.layout
             lam = self.regularization
-            failed = kernels.gram.inverse(flat, layout.matrix_start, layout.size, lam)
-            check_identified(self.features, failed)
+            for m in np.unique(layout.size):
+                of_size = np.flatnonzero(layout.size == m)
+                at = layout.matrix_start[of_size][:, None] + np.arange(m * m)
+                values, axes = np.linalg.eigh(flat[at].reshape(-1, m, m))
+                values = np.maximum(values, lam)  # less is rounding error
+                if (singular_ones := np.flatnonzero(values[:, 0] <= 0.0)).size:
+                    check_identified(self.features, int(of_size[singular_ones[0]]))
+                inverse = np.einsum("bij,bj,bkj->bik", axes, 1.0 / values, axes)
+                flat[at] = inverse.reshape(-1, m * m)
             return likelihood.from_blocks(self.features, flat)
         solve = solver(self.information, self.names, self.regularization)
         return solve(np.eye(len(self.theta)))
@@ -483,14 +489,6 @@ def pair_table(
         dict(zip(columns, (task.state_names[s], *row), strict=True))
         for s, row in zip(task.successors[part], numbers, strict=True)
     ]
-
-
-def fit_blocks(features: Features, counts: Array, lam: float, start: Array) -> Array:
-    """Return theta_hat of sparse features by Newton's method, block by block, in place of start."""
-    scale = features.triple_scale
-    failed = kernels.newton.fit_blocks(features.compiled, counts[None], start[None], lam, scale)
-    check_identified(features, failed)
-    return start
 
 
 def check_identified(features: Features, failed: int) -> None:

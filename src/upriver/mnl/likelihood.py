@@ -26,7 +26,8 @@ def probabilities(features: Features, theta: Array) -> Array:
 
 def log_probabilities(features: Features, theta: Array) -> Array:
     """Return (n,) log P_theta(s' | s, a) of every triple."""
-    log_prob = np.empty((1, features.task.n_triples))
+    sizes = features.task.sizes
+    log_prob = -np.log(np.repeat(sizes, sizes))[None]  # of pairs without features
     theta = check_theta(features, theta)[None]
     scale = features.triple_scale
     kernels.likelihood.log_probabilities(features.compiled, theta, scale, log_prob)

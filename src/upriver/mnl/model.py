@@ -24,18 +24,13 @@ NO_FACTOR = np.empty((0, 0))
 class ErrorWeights(NamedTuple):
     """How many standard errors the inner products of a pair stand for, see `kernels.model`."""
 
-    shared: float
+    shared: float = 1.0
     """Of the columns that several pairs share."""
-    own: float
+    own: float = 1.0
     """Of the columns that vary within one pair only, and of triple effects."""
-    kinds: Array
-    """(S*A,) whether a pair has shared columns alone (0), own columns alone (1) or both (2); (0,)
-    where errors count once."""
-    is_own: Array
-    """(d,) whether a packed column varies within one pair only."""
 
 
-ONCE = ErrorWeights(1.0, 1.0, np.empty(0, np.int8), np.empty(0, np.bool_))
+ONCE = ErrorWeights()
 
 
 @add_repr
@@ -67,7 +62,7 @@ class Model(NamedTuple):
 def start(
     features: Features, regularization: float, n_parameters: int, with_products: bool,
     local: bool = False, factored: bool = False, spread: float | None = None,
-    weights: ErrorWeights | None = None,
+    weights: ErrorWeights = ONCE,
 ) -> Model:  # fmt: skip
     """Return the model before the first episode: theta = 0 and A = lambda I; n_parameters is C.
 
@@ -104,7 +99,7 @@ def new_model(
 
 def absorb(
     features: Features, model: Model, episode: Any, lam: float, local: bool = False,
-    weights: ErrorWeights | None = None,
+    weights: ErrorWeights = ONCE,
 ) -> Model:  # fmt: skip
     """Return the model after one more episode, with lambda_{k+1} = lam."""
     counts, theta, prob, max_norm, products, logdet, _, spread = model
@@ -116,16 +111,14 @@ def absorb(
     return new
 
 
-def refit(features: Features, model: Model, counts: Array, weights: ErrorWeights | None) -> Model:
+def refit(features: Features, model: Model, counts: Array, weights: ErrorWeights) -> Model:
     """Return a `local` model of other counts (C, n); its arrays are used, and changed."""
     model.counts[...] = counts
     bring_up_to_date(features, model, NO_STEPS, NO_STEPS, True, True, weights)
     return model
 
 
-def change_spread(
-    features: Features, model: Model, spread: float, weights: ErrorWeights | None
-) -> Model:
+def change_spread(features: Features, model: Model, spread: float, weights: ErrorWeights) -> Model:
     """Return a `local` model fitted with another spread; its arrays are used, and changed."""
     model.theta[:, features.n_shared :] *= model.spread / spread  # the same effects, in log-odds
     model = model._replace(spread=spread)
@@ -135,19 +128,18 @@ def change_spread(
 
 def bring_up_to_date(
     features: Features, model: Model, states: Array, actions: Array, everything: bool, local: bool,
-    weights: ErrorWeights | None = None,
+    weights: ErrorWeights = ONCE,
 ) -> None:  # fmt: skip
     """Count an episode and compute again the blocks that it touched, or all; in place."""
     counts, theta, prob, max_norm, products, logdet, lam, spread = model
     scale = spread if features.triple_scale else 0.0  # a state may hold a spread that is not used
     arrays = counts, theta, prob, max_norm, products
-    shared, own, kinds, is_own = weights or ONCE
     layout, factor = features.compiled, NO_FACTOR
     if is_large := features.task.n_triples >= kernels.LARGE and logdet.size == 1:
         factor = np.empty((features.dimension, features.dimension))
     bad, failed, n_computed = kernels.model.refresh(
-        layout, *arrays, logdet, lam, scale, states, actions, everything, local, shared, own,
-        kinds, is_own, factor,
+        layout, *arrays, logdet, lam, scale, states, actions, everything, local, *weights,
+        factor,
     )  # fmt: skip
     if bad >= 0:
         features.task.refuse_step(bad, states, actions)
@@ -160,17 +152,31 @@ def bring_up_to_date(
 
         def measure(first: int, last: int) -> float:
             return kernels.model.measure_part(
-                layout, *arrays, lam, scale, local, shared, own, kinds, is_own, factor, first, last
+                layout, *arrays, lam, scale, local, *weights, factor, first, last
             )
 
         n_pairs = len(features.layout.block_pairs)
         logdet[0, 0] += sum(kernels.compiled.parallel_ranges(measure, n_pairs, PARTS))
 
 
+def fit_blocks(features: Features, counts: Array, theta: Array, lam: float, scale: float) -> int:
+    """Minimise (2) from theta (C, d) on, in place; return the first block that failed, or -1."""
+    none, logdet = np.empty((0, 0)), np.empty((len(theta), len(features.layout.size)))
+    return kernels.model.refresh(
+        features.compiled, counts, theta, none, none, none, logdet, lam, scale, NO_STEPS, NO_STEPS,
+        True, False, *ONCE, NO_FACTOR,
+    )[1]  # fmt: skip
+
+
 def logdet_ratio(features: Features, model: Model) -> float:
     """Return log(det A / lambda^d), the largest over the parameters."""
     total = model.logdet.sum() if len(model.logdet) == 1 else model.logdet.sum(axis=1).max()
     return float(total) - features.dimension * log(model.regularization)
+
+
+def information(features: Features, model: Model) -> float:
+    """Return log det of the Hessian of (2) at theta_hat, whichever matrix the model keeps."""
+    return measure(features, model, np.empty((0, 0)))
 
 
 def sample(features: Features, model: Model, rng: np.random.Generator) -> Array:
@@ -180,12 +186,16 @@ def sample(features: Features, model: Model, rng: np.random.Generator) -> Array:
     normal prior this is the Laplace approximation of the posterior.
     """
     draws = rng.standard_normal(model.theta.shape)
-    failed = kernels.covariance.draw(
-        features.compiled, model.counts, model.theta, model.regularization, model.spread, draws
-    )
-    if failed >= 0:
+    if np.isnan(measure(features, model, draws)):
         raise RuntimeError(
-            f"the information of feature block {failed} is not positive definite; "
-            "a larger regularization makes it better conditioned"
+            "the information of a feature block is not positive definite; a larger regularization "
+            "makes it better conditioned"
         )
     return draws
+
+
+def measure(features: Features, model: Model, normals: Array) -> float:
+    """Return log det of the Hessian of (2), and turn normals into draws."""
+    return kernels.covariance.measure(
+        features.compiled, model.counts, model.theta, model.regularization, model.spread, normals
+    )[1]

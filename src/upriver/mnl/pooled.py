@@ -1,8 +1,8 @@
 """Triple effects of a fit: the covariance, and the spread that data suggest.
 
 The Hessian of (2) is block diagonal in the triple effects and bordered by the shared features, so
-everything goes by the Schur complement on the shared features (`kernels.pooled`); no matrix over
-all triple effects is made.
+everything goes by the Schur complement on the shared features (`kernels.likelihood`); no matrix
+over all triple effects is made.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from upriver import kernels
 from upriver.checks import Array
 from upriver.features import Features
-from upriver.mnl.model import Model
+from upriver.mnl.model import Model, fit_blocks
 
 SMALLEST, LARGEST = 1e-3, 30.0  # standard deviations, in log-odds, between which one is estimated
 GRID_SIZE = 21
@@ -48,10 +48,11 @@ def multiply_covariance(
 
 def shared_variances(features: Features, theta: Array, counts: Array, lam: float) -> Array:
     """Return the diagonal of the inverse Hessian, for the shared features."""
-    variance = np.full(features.n_shared, 1.0 / lam)
-    kernels.covariance.shared_variances(
-        features.compiled, counts[None], theta[None], lam, features.triple_scale, variance
-    )
+    unit, variance = np.zeros(features.dimension), np.empty(features.n_shared)
+    for i in range(features.n_shared):
+        unit[i] = 1.0
+        variance[i] = multiply_covariance(features, theta, counts, lam, unit)[i]
+        unit[i] = 0.0
     return variance
 
 
@@ -65,9 +66,11 @@ def log_evidence(
     for another spread.
     """
     effects[:, features.n_shared :] /= spread
-    result = kernels.covariance.log_evidence(features.compiled, counts, effects, lam, spread)
+    failed = fit_blocks(features, counts, effects, lam, spread)
+    given = features.compiled, counts, effects, lam, spread, np.empty((0, 0))
+    loss, logdet = kernels.covariance.measure(*given)
     effects[:, features.n_shared :] *= spread
-    return result
+    return -np.inf if failed >= 0 else -loss - 0.5 * (logdet - effects.size * log(lam))
 
 
 def estimate_spread(features: Features, counts: Array, lam: float) -> float:

@@ -93,6 +93,7 @@ def tilted(
     return run_backward_pass(
         task, kernels.optimism.tilted_rule, data, clip_nothing(task), tie_seed,
         next_state_reward=True if next_state_reward is None else next_state_reward,
+        memory=2 * task.n_triples,
     )  # fmt: skip
 
 
