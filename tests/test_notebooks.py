@@ -102,11 +102,12 @@ def test_gymnasium(tmp_path):
 def test_log(tmp_path):
     m = played("log", tmp_path)
     model, careful = m["model"], m["careful"]
-    promised = [up.plan_from_model(model, how).v[0, 0] for how in ("cautious", "greedy")]
+    low = m["low"]
+    promised = [up.plan_from_model(model, how).v[0, low] for how in ("cautious", "greedy")]
     assert promised == sorted(promised)
     assert model.likelihood_ratio(m["smaller"]).p_value < 0.01
     assert model.goodness_of_fit().p_value > 0.05 > m["smaller"].goodness_of_fit().p_value
-    assert careful.v[0, 0] <= up.policy_value(model, careful).value
+    assert careful.v[0, low] <= up.policy_value(model, careful).value
     assert m["gain"].low > 0, "better than what was done"
 
 
