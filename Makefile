@@ -38,7 +38,7 @@ docs: $(VENV)/.dev
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks --peers --out bench.json --page docs/results/tables/performance.md
+	$(BIN)/python -m benchmarks --peers --out bench.json --page docs/results/tables/performance.txt
 
 bench-compare: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)
