@@ -132,7 +132,7 @@ def coverage(
     delta: float = 0.05,
     seed: int = 0,
 ) -> Coverage:
-    """Play runs and measure how often theta* was in the confidence set, and optimism.
+    """Play `n_runs` runs of `n_episodes` on `mdp`; measure how often C_k has theta*, and optimism.
 
     Parameters
     ----------

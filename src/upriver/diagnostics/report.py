@@ -102,7 +102,7 @@ def diagnose(
     delta: float = 0.05,
     theta_bound: float | None = None,
 ) -> Diagnosis:
-    """Measure the assumptions of the theory on an MDP and a feature map.
+    """Measure the assumptions of the theory on `mdp` and a feature map.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ def execute(
     run_timeout: float | None = None,
     command: str = "",
 ) -> SweepResult:
-    """Play what is missing of an experiment, or of a list of runs, in the folder `out`.
+    """Play what is missing of `experiment`, or of a list of runs, in the folder `out`.
 
     The files do not depend on how the runs are played. Only one process at a time may write into
     the folder.

@@ -62,7 +62,7 @@ IMPORTED: dict[str, ImportedFile] = {}
 
 
 def import_code(path: str | Path, text: str | None = None) -> ModuleType:
-    """Execute a Python file, so that experiments may name what it defines as `file:name`.
+    """Execute the Python file `path`, so that experiments may name what it defines as `file:name`.
 
     `agents.py` makes its class `Curious` available as `agents:Curious`. `text` is the contents,
     where the file itself is on another machine. The module that is returned is kept apart from

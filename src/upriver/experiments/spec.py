@@ -522,7 +522,7 @@ def catalogue() -> list[str]:
 
 @check_kinds
 def load(name: str | Path) -> Experiment:
-    """Return the experiment of a name of the catalogue, or of a TOML file.
+    """Return the experiment `name` of the catalogue, or of a TOML file.
 
     An experiment that names code of your own needs `import_code(FILE)` before.
     """

@@ -217,7 +217,7 @@ def changes(task: Task, variables: Callable[[Any], Any] | None = None) -> Featur
 
 @check_kinds
 def automatic(task: Task, variables: Callable[[Any], Any] | None = None) -> Features:
-    """Return the features that learners use where none are given.
+    """Return the features of `task` that learners use where none are given.
 
     They are `changes`, pooled with a spread that is learned; or one-hot features where the states
     have no variables, or where their numbers say nothing: where there are hardly fewer labels than

@@ -11,7 +11,7 @@ from upriver.mdp import FactoredMDP, Task
 
 @check_kinds
 def components(problem: FactoredMDP) -> Features:
-    """Return the features of the component choices, for `fit_mnl` with `problem.count(...)`.
+    """Return the features of the component choices of `problem`, for `fit_mnl` with its `count`.
 
     The likelihood of factored transitions is that of independent choices, one for each component
     and step. The task of these features has a state for each kind and one action; the next state is

@@ -28,7 +28,7 @@ KEYS = ["state", "action", "next_state"]
 
 @check_kinds
 def one_hot(task: Task) -> Features:
-    """Return difference features e_(s,a) (x) (e_s' - e_ref), ref the first successor of (s, a).
+    """Return e_(s,a) (x) (e_s' - e_ref) of `task`, ref the first successor of (s, a).
 
     Their largest norm L_varphi is sqrt(2). The formal dimension is S*A*S, as in the formulas of the
     paper; only coordinates that can be reached are kept. A pair with one successor has no feature.
@@ -38,7 +38,7 @@ def one_hot(task: Task) -> Features:
 
 @check_kinds
 def one_hot_indicator(task: Task) -> Features:
-    """Return indicators e_(s,a,s'), zero for the first successor of each pair: L_varphi = 1."""
+    """Return indicators e_(s,a,s') of `task`, 0 for the first successor of a pair: L_varphi = 1."""
     return tabular(task, 0.0)
 
 
@@ -63,7 +63,7 @@ def tabular(task: Task, at_reference: float) -> Features:
 
 @check_kinds
 def shared(task: Task) -> Features:
-    """Return indicators of (action, where on the line, direction): d does not grow with S.
+    """Return indicators of (action, where on the line, direction) of `task`: few for any S.
 
     For states on a line. Where: the first state, the last one, or in between. Direction: one step
     left, staying, one step right, or anywhere else; staying has the zero vector (where a state
@@ -103,7 +103,7 @@ def shared(task: Task) -> Features:
 def from_function(
     task: Task, function: Callable[[Any, Any, Any], Any], names: Sequence[str] | None = None
 ) -> Features:
-    """Return features made by a function, which is called once per reachable triple.
+    """Return features of `task` made by a `function`, which is called once per reachable triple.
 
     function(s, a, s') returns a vector, of the same length for all triples. States and actions are
     passed by name where the task has names, otherwise by number. `names` has one name per feature.
@@ -153,13 +153,13 @@ def pooled(shared: Features, spread: float | str = "estimate") -> Features:
 
 @check_kinds
 def unpooled(features: Features) -> Features:
-    """Return pooled features without their triple effects."""
+    """Return the pooled `features` without their triple effects."""
     return Features(features.task, features.matrix[:, : features.n_shared], features.names)
 
 
 @check_kinds
 def recentre(features: Features, reference: Array | None = None) -> Features:
-    """Subtract one successor's row from the rows of each pair, so that it is zero (Remark 1).
+    """Subtract one successor's row of `features` from the rows of each pair, so that it is zero.
 
     The model and its likelihood do not change; L_varphi and the Gram matrix do. `reference` (S*A,)
     is the position of that successor within each pair; the first by default.

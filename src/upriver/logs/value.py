@@ -176,8 +176,8 @@ class PolicyValues:
 def cohort_trace(model: TransitionModel, policy: Any) -> Any:
     """Return the expected shares of a cohort in each state, step by step, under a policy.
 
-    The parameters are those of `policy_value`. The shares are estimates without intervals: a data
-    frame with a column for each state and a row for each step, the first for the start.
+    `model` and `policy` are those of `policy_value`. The shares are estimates without intervals: a
+    data frame with a column for each state and a row for each step, the first for the start.
     """
     if (model := for_population(model)).task.infinite_horizon:
         raise ValueError("the task has an infinite horizon; cohort_trace needs a last step")
@@ -238,7 +238,7 @@ def compare_policies(
     """Return the value of `new` minus that of `old`, with its own interval.
 
     Both depend on the same estimate, so the interval is narrower than that of two values. The
-    parameters are those of `policy_value`.
+    arguments `model`, `confidence`, `rewards` and `by` are those of `policy_value`.
     """
     policies = [(new, 1.0), (old, -1.0)]
     return value_policies(for_population(model), policies, confidence, rewards, by)

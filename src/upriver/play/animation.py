@@ -20,11 +20,12 @@ def animate(
     mdp: FiniteMDP, agents: Mapping[str, Agent], n_episodes: int, path: str | Path, seed: int = 0,
     seconds: float = 0.5,
 ) -> Path:  # fmt: skip
-    """Write a GIF of agents that learn, side by side, with a frame for each episode.
+    """Write a GIF of agents that learn `mdp` side by side, a frame for each of `n_episodes`.
 
     A cell is a state: states that are pairs of whole numbers are rows and columns, other states
     lie in a row. The darker a cell, the more of the episode was spent there. Its arrow is the
-    policy of the first step: the expected move, in a row beside that of all actions.
+    policy of the first step: the expected move, in a row beside that of all actions. All runs
+    have the same `seed`.
 
     Parameters
     ----------

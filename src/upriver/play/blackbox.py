@@ -92,7 +92,7 @@ def learn(
     states: Sequence[Any] | None = None, reward_range: tuple[float, float] | None = None,
     callback: Callable[[int, float], Any] | None = None, max_seconds: float | None = None,
 ) -> LearningRun | FactoredRun:  # fmt: skip
-    """Learn a policy through `reset` and `step` alone; nothing else has to be declared.
+    """Play `n_episodes` and learn a policy, through `reset` and `step` alone.
 
     Without an agent the states, where actions may lead, the rewards and the features are found
     while playing, and UCRL-MNL-SE learns; what is known can be declared part by part. With an agent

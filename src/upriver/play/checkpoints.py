@@ -125,7 +125,7 @@ def check_fingerprint(resume: Checkpoint, agent: Any, mdp: FiniteMDP | None) -> 
 
 @check_kinds
 def save_agent(path: str | Path, run: Any) -> None:
-    """Write the state of an agent in the middle of a run, and of its generator, to an .npz file.
+    """Write the state of an agent in the middle of a run, and of its generator, to the file `path`.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def save_agent(path: str | Path, run: Any) -> None:
 
 @check_kinds
 def load_agent(path: str | Path, agent: Any) -> Checkpoint:
-    """Read the checkpoint of a file that `save_agent` wrote.
+    """Read the checkpoint of a run of `agent` that `save_agent` wrote to the file `path`.
 
     The file holds numbers and no code, so the agent is made as before and given again:
     `simulate(mdp, agent, n, resume=load_agent(path, agent))` goes on. A run with another agent or

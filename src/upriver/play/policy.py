@@ -175,5 +175,5 @@ class Policy:
 
 @check_kinds
 def load_policy(path: str | Path) -> Policy:
-    """Read a policy that `Policy.save` wrote."""
+    """Read the policy that `Policy.save` wrote to the file `path`."""
     return load_object(path, "policy", Policy)

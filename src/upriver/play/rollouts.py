@@ -58,7 +58,7 @@ def rollouts(
     """Play a fixed policy for `n_episodes` episodes.
 
     The episodes of a deterministic policy are those that `simulate` plays with this policy and
-    seed, and the first ones do not depend on how many follow.
+    `seed`, and the first ones do not depend on how many follow.
 
     Parameters
     ----------

@@ -27,10 +27,10 @@ def simulate(
     seed: int | None = None, resume: Checkpoint | None = None, *, n_steps: int | None = None,
     restart: float | None = None,
 ) -> Any:  # fmt: skip
-    """Play `n_episodes` episodes; every policy is evaluated exactly on the true MDP.
+    """Play `n_episodes` episodes on `mdp`; every policy is evaluated exactly.
 
-    The result depends on (mdp, agent, seed) alone, and its first episodes do not depend on how many
-    follow.
+    The result depends on `mdp`, `agent` and `seed` alone, and its first episodes do not depend on
+    how many follow.
 
     Parameters
     ----------

@@ -158,7 +158,7 @@ class Results(NamedTuple):
 
 @check_kinds
 def load_runs(folder: str | Path, timing: bool = False) -> pa.Table:
-    """Read every run of a results folder into one table, one row per episode.
+    """Read every run of the results folder `folder` into one table, one row per episode.
 
     Parameters
     ----------
