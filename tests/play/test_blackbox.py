@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import upriver as up
+from upriver.agents.base import Episode
 from upriver.agents.table import AGENTS
 from upriver.planning import start_value
 
@@ -154,6 +155,43 @@ class Quitting:
         reward = 1.0 if self.s == 2 else -0.1
         self.s = min(self.s + 1, 2) if self.rng.random() < 0.9 else 0
         return self.s, reward, False, False, {}
+
+
+def learn_slowly(agent, n_episodes, seed):
+    """Returns and the last plan, with the public methods of the agent and plain lists."""
+    task, generators = agent.task, map(np.random.default_rng, np.random.SeedSequence(seed).spawn(2))
+    environment, randomness = generators
+    state, returns, env = agent.init(), [], Quitting()
+    low, high = task.reward_range
+    for k in range(n_episodes):
+        plan = agent.plan(state, randomness)
+        s, _ = env.reset(seed=int(environment.random() * 2**31))
+        states, actions, paid = [task.state_names.number(s)], [], []
+        ended = False
+        while len(actions) < 6 and not ended:
+            actions.append(int(plan.policy[len(actions), states[-1]]))
+            s, reward, ended, _, _ = env.step(["work", "quit"][actions[-1]])
+            states.append(task.state_names.number(s))
+            paid.append(reward)
+        returns.append(sum(paid))
+        turn = k % 2
+        while ended and task.reward is None and len(actions) < 6:  # what follows an end pays 0
+            states, actions, paid = [*states, 3], [*actions, turn], [*paid, 0.0]
+            turn = 1 - turn
+        scaled = (np.array(paid) - low) / (high - low)
+        state = agent.update(state, plan, Episode(np.array(states), np.array(actions), scaled))
+    return returns, plan
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("name", LEARNERS)
+def test_learning_agrees_with_a_slow_reference_where_episodes_end_early(name, known):
+    task = quitter() if known else quitter().with_unknown_reward()
+    run = up.learn(Quitting(), AGENTS[name](task), 12, seed=4)
+    returns, plan = learn_slowly(AGENTS[name](task), 12, seed=4)
+    np.testing.assert_allclose(run.returns, returns, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(run.plan.policy, plan.policy)
+    assert run.ended.any()
 
 
 @pytest.mark.parametrize("name", ["lsvi-ucb", "lsvi-phe", "uc-matrix-rl"])
