@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.name == "environments":  # its learners receive no declarations, or some
         from studies.black_boxes import study as play_all
 
-        print(play_all(folder, given.runs or 20, given.jobs))
+        print(play_all(folder, 20 if given.runs is None else given.runs, given.jobs))
         return 0
     if given.name == "rust":  # it fits a log that is not part of the repository
         from studies.rust import study as make_table

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from functools import cache
@@ -331,7 +331,8 @@ class Given:
         self.play_one = self.player.play_one
 
     def policy(self) -> Any:
-        return greedy_plan(self.player.agent, self.player.state).policy
+        learner = self.player.learner
+        return greedy_plan(learner.agent, learner.state).policy
 
 
 def declared_reward(mdp: FiniteMDP) -> Callable[[Any, Any, Any], Any]:
@@ -518,11 +519,14 @@ def play_all(table: Table, runs: int, jobs: int) -> None:
             table.play([key for _, key in sorted(waiting)[:jobs]], pool)
 
 
-def summary(table: Table, runs: int) -> str:
+PEERS = "UCRL2, all declared", "PSRL, all declared", *DEEP
+
+
+def summary(table: Table, learners: Collection[str]) -> str:
     """Return the medians of episodes, and steps, until the policy is good, and the number of runs
-    where there are fewer than `runs`."""
-    learners = [x for x in (*LEARNERS, *SETTINGS) if any(table.of(w, x) for w in WORLDS)]
+    where others have more."""
     lines = [["environment", *learners]]
+    most = max(len(table.of(world, x)) for world in WORLDS for x in learners)
     for world in WORLDS:
         cells = []
         for learner in learners:
@@ -533,7 +537,7 @@ def summary(table: Table, runs: int) -> str:
             episodes, steps, end = np.median([(r.episodes, r.steps, r.end) for r in here], axis=0)
             never = f"never in {length_of(world, learner):,} ({end:.2f})"
             text = f"{episodes:,.0f} ({steps:,.0f})" if np.isfinite(episodes) else never
-            cells.append(text if len(here) == runs else f"{text} [{len(here)}]")
+            cells.append(text if len(here) == most else f"{text} [{len(here)}]")
         lines.append([world, *cells])
     return to_markdown(lines)
 
@@ -575,10 +579,12 @@ def figure(table: Table) -> Any:
 
 
 def study(folder: Path, runs: int, jobs: int | None) -> str:
-    """Play the runs that the folder does not hold, write table and figure, return the table."""
+    """Play the runs that the folder does not hold; write two tables and a figure, return them."""
     table = Table(folder)
     play_all(table, runs, jobs or os.cpu_count() or 1)
-    text = summary(table, runs)
-    write_file(folder / "table.md", text)
+    tables = {"declared": SHOWN, "peers": PEERS}
+    for name, learners in tables.items():
+        write_file(folder / f"{name}.md", summary(table, learners))
     save_figure(figure(table), folder / "declared")
-    return f"{text}\nMedian episodes (steps) until the policy is good, over {runs} runs or [n]."
+    what = "Median episodes (steps) until the policy is good; [n] runs where others have more."
+    return "\n".join([*(summary(table, x) for x in tables.values()), what])
