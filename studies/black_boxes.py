@@ -474,7 +474,10 @@ class Table:
         """Play some runs, one in each worker process."""
         for each in as_completed([pool.submit(play, *key) for key in keys]):
             self.rows.append(each.result())
-            write_file(self.path, to_csv(Row._fields, self.rows))
+            self.write()
+
+    def write(self) -> None:
+        write_file(self.path, to_csv(Row._fields, self.rows))
 
     def of(self, world: str, learner: str) -> list[Row]:
         """Return the runs of a learner on an environment, those for tuning left out."""
