@@ -72,8 +72,8 @@ def run(rule, task, extra, clip, *data, seed=3):
     policy, v, q = empty_plan(task)
     low, q_cap, v_cap = clip
     kernels.planning.compile_backward_pass(rule)(
-        *task.kernel_rows, extra, low, q_cap, v_cap, NO_ENDS, 0.0, np.uint64(seed), v, policy, q,
-        0, H, 0, S, data,
+        *task.kernel_rows, extra, True, low, q_cap, v_cap, NO_ENDS, 0.0, np.uint64(seed), v, policy,
+        q, 0, H, 0, S, data,
     )  # fmt: skip
     return policy, v, q
 

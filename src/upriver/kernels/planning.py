@@ -70,22 +70,20 @@ def compile_backward_pass(rule):
     """Return the backward pass of a rule, a function of this module's signature for rules.
 
     It writes v (H + 1, S), whose last row is given, policy (H, S), and q (S*A,), which ends as Q of
-    the first step. low, q_cap (1|H,) and v_cap (1|H,) are the clip; the states `ends` (m,) have the
+    the first step. is_partial says whether some pairs have no triples, so that they do not exist.
+    low, q_cap (1|H,) and v_cap (1|H,) are the clip; the states `ends` (m,) have the
     value of `end_reward` at every step that is left; tie_seed (uint64) breaks ties.
     Only the steps and states between the first and the end given, the ends excluded, are computed,
     so that threads can share the states of a step.
     """
 
     def backward_pass(
-        indptr, successors, next_state_reward, low, q_cap, v_cap, ends, end_reward, tie_seed,
-        v, policy, q, first_step, end_step, first_state, end_state, data,
+        indptr, successors, next_state_reward, is_partial, low, q_cap, v_cap, ends, end_reward,
+        tie_seed, v, policy, q, first_step, end_step, first_state, end_state, data,
     ):  # fmt: skip
         n_states = policy.shape[1]
         n_actions = q.shape[0] // n_states
         first, end = first_state * n_actions, end_state * n_actions
-        is_partial = False
-        for pair in range(first, end):
-            is_partial |= indptr[pair] == indptr[pair + 1]
         for h in range(end_step - 1, first_step - 1, -1):
             rule(h, first, end, indptr, successors, next_state_reward, v, q, data)
             q_max, v_max = q_cap[min(h, q_cap.shape[0] - 1)], v_cap[min(h, v_cap.shape[0] - 1)]

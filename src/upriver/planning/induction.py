@@ -216,7 +216,8 @@ def prepare_pass(
     ends, end_reward = task.known_ends
     # A pass that clips nothing has no bonus, and may be in the user's units.
     known = ends if backup.clip.v_cap[0] < inf else NO_ENDS, end_reward, tie_seed
-    arguments = *task.kernel_rows, extra, *backup.clip, *known, v, policy, q
+    is_partial = len(task.first_rows) < len(task.sizes)
+    arguments = *task.kernel_rows, extra, is_partial, *backup.clip, *known, v, policy, q
     return lambda *span: kernel(*arguments, *span, data)
 
 

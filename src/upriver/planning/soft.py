@@ -86,17 +86,10 @@ def factorize_discounted(
 ) -> Callable[..., Array]:
     """Return (b, transposed=False) -> (I - gamma P_pi)^-1 b, P_pi the chain of a policy.
 
-    b is (S,) or (S, m); with transposed=True it is multiplied by the inverse of the transpose.
-
-    Where the chain is a narrow band, as in queues, rivers and mileage, LAPACK's banded solver is
-    many times faster than a sparse factorization.
-
-    Parameters
-    ----------
-    task, prob
-        The triples and their probabilities (n,).
-    probability
-        (S, A) choice probabilities of the policy.
+    b is (S,) or (S, m); with transposed=True it is multiplied by the inverse of the transpose. prob
+    (n,) are the probabilities of triples, and probability (S, A) those of choices. Where the chain
+    is a narrow band, as in queues, rivers and mileage, LAPACK's banded solver is many times faster
+    than a sparse factorization.
     """
     n_states = task.n_states
     pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
@@ -119,36 +112,15 @@ def factorize_discounted(
 
 
 def solve_soft_discounted(
-    task: Task,
-    prob: Array,
-    reward: Array,
-    discount: float,
-    temperature: float,
-    tolerance: float = 1e-8,
-    start: Array | None = None,
-) -> SoftSolution:
+    task: Task, prob: Array, reward: Array, discount: float, temperature: float,
+    tolerance: float = 1e-8, start: Array | None = None,
+) -> SoftSolution:  # fmt: skip
     """Solve an infinite horizon to a bound of the error.
 
-    Parameters
-    ----------
-    task
-        The states and the actions that each of them has.
-    prob
-        (n,) transition probabilities of the task's triples.
-    reward
-        (S*A,) expected rewards in the user's units.
-    discount, temperature
-        gamma in [0, 1) and sigma > 0.
-    tolerance
-        The bound of the error of the values to reach, without that of rounding, which is about
-        1e-15 / (1 - gamma) and which the bound of the solution includes.
-    start
-        (S,) values to begin from, for example those of a similar reward.
-
-    Returns
-    -------
-    SoftSolution
-        Values (S,), choice probabilities (S, A) and the bound that was reached.
+    prob (n,) and reward (S*A,), in the user's units, are of the task's triples and pairs; discount
+    and temperature are gamma in [0, 1) and sigma > 0; start (S,) are values to begin from, for
+    example those of a similar reward. tolerance is the bound of the error to reach, without that of
+    rounding, about 1e-15 / (1 - gamma), which the bound of the solution includes.
     """
     # Only differences of values decide the choices, so w holds values less a constant: with a
     # discount near 1 the constant would cost most of the digits. It is added at the end.
