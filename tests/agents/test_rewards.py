@@ -174,7 +174,7 @@ def test_known_except_here():
     assert "known in part" in repr(task)
     larger = task.with_transitions([(0, 0, 0)])
     np.testing.assert_array_equal(larger.partial_reward, task.partial_reward)
-    with pytest.raises(ValueError, match=r"reward\(0, 0, 0\) is nan"):
+    with pytest.raises(TypeError, match=r"reward\(0, 0, 0\) is nan"):
         up.Task.from_successors(states, [0, 1], lambda s, a: states, 4, lambda s, a, s2: np.nan)
 
 
