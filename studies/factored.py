@@ -127,7 +127,7 @@ def compare_policies(net: up.FactoredMDP, n_episodes: int) -> dict[str, Any]:
     if net.n_components == 10:  # it can be listed
         mdp = net.to_finite()
         plan = up.solve(mdp)
-        found["optimum"] = plan.v[0, mdp.true_task.states.index(tuple(net.start))]
+        found["optimum"] = plan.v[0, number_start(mdp)]
         optimal = follow_table(np.ascontiguousarray(plan.policy))
         found["optimal"] = up.evaluate(net, optimal, n_episodes, seed=0).returns
     policy = up.rollout_policy(net, base="nothing")
@@ -139,6 +139,11 @@ def compare_policies(net: up.FactoredMDP, n_episodes: int) -> dict[str, Any]:
     for label, rule in (("nothing", "nothing"), ("heuristic", most_dependants(net))):
         found[label] = up.evaluate(net, rule, n_episodes, seed=0).returns
     return found
+
+
+def number_start(mdp: up.FiniteMDP) -> int:
+    """Return the number of the state in which episodes begin."""
+    return int(mdp.initial_states[0])
 
 
 def follow_table(table: Any) -> Any:
@@ -240,8 +245,7 @@ def explore(kind: Any, n_runs: int) -> dict[str, Any]:
     """Return the returns of a learner on four switches, and the exact values of its policies."""
     net = switches(4)
     mdp, values, returns = net.to_finite(), [], []
-    states = mdp.true_task.states
-    number = states.index(tuple(net.start))
+    states, number = mdp.true_task.states or (), number_start(mdp)
     for seed in range(n_runs):
         agent = kind(net.task(), base=press_first, depth=12, regularization=0.25)
         run = up.simulate(net, agent, SWITCH_EPISODES, seed=seed)
@@ -276,7 +280,7 @@ def press_first(x, h):
 def compare_bases(net: up.FactoredMDP) -> dict[str, Any]:
     """Return the optimum, and the returns of rollouts with two base policies."""
     mdp = net.to_finite()
-    optimum = up.solve(mdp).v[0, mdp.true_task.states.index(tuple(net.start))]
+    optimum = up.solve(mdp).v[0, number_start(mdp)]
     bases = {"constant": None, "press_first": press_first}
     return {"optimum": optimum} | {
         label: up.evaluate(net, up.rollout_policy(net, base=base), 400, seed=0).returns

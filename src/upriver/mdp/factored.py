@@ -364,7 +364,7 @@ class FactoredMDP:
             self.raise_fault(*fault[:4].tolist(), x=fault[4:])
         return result
 
-    def raise_fault(self, what: int, first: int, second: int, value: int, x: Array) -> None:
+    def raise_fault(self, what: int, first: Any, second: Any, value: Any, x: Array) -> None:
         """Raise a ValueError for what is wrong in state x, see `kernels.factored`."""
         at, actions = f"in state {format_value(x.tolist())}", f"0 to {self.n_actions - 1}"
         raise ValueError({
