@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from upriver.cli import CALL
 from upriver.cli.report import report
@@ -61,23 +61,19 @@ def print_table(lines: list[Line]) -> None:
     from upriver.results.styles import TUNED
     from upriver.results.tables import format_numbers, to_text
 
-    def write(*numbers: float) -> str:
+    def write(*numbers: Any) -> str:
         return " ± ".join(format_numbers(numbers, 4 if numbers[0] >= 100.0 > numbers[-1] else 3))
 
-    by = {(line.method, line.n_states): line for line in lines}
     print(f"Cumulative return, mean ± sd over {lines[0].runs} runs, and as printed in the paper")
     for title, methods in (("As in the paper", METHODS), ("Tuned", TUNED_METHODS)):
         rows = [["", "", *(f"S = {n}" for n, _ in COLUMNS.values())]]
         for method in methods:
-            cells: list[list[str]] = [["ours"], ["printed"], ["ratio"]]
-            for n, _ in COLUMNS.values():
-                line = by[method, n]
-                cells[0].append(write(line.mean, line.sd))
-                if line.paper_mean is not None and line.paper_sd is not None:
-                    cells[1].append(write(line.paper_mean, line.paper_sd))
-                    word = "agrees" if line.agrees else "differs"
-                    cells[2].append(f"{write(line.mean / line.paper_mean)} {word}")
-            names = method.removesuffix(TUNED), "", ""
-            rows += [[n, *c] for n, c in zip(names, cells, strict=True) if len(c) > 1]
+            row = [line for line in lines if line.method == method]
+            rows.append([method.removesuffix(TUNED), "ours", *(write(x.mean, x.sd) for x in row)])
+            if row[0].ratio is not None:
+                words = ("agrees" if x.agrees else "differs" for x in row)
+                ratios = (write(x.ratio) for x in row)
+                rows.append(["", "printed", *(write(x.paper_mean, x.paper_sd) for x in row)])
+                rows.append(["", "ratio", *map(" ".join, zip(ratios, words, strict=True))])
         print(f"\n{title}\n{to_text(rows, words=2)}", end="")
     print()

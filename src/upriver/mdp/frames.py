@@ -151,10 +151,9 @@ def read_file(path: Path) -> Any:
 
 
 def mdp_frame(mdp: FiniteMDP) -> Any:
-    """Return a pandas data frame of every transition.
+    """Return a pandas data frame of every transition, as `from_frame` reads it.
 
-    Its columns are state, action, next_state, probability and reward, as `from_frame` reads them,
-    and "step" where the probabilities or rewards depend on it, which `from_frame` refuses.
+    A column "step" is added where probabilities or rewards depend on it; `from_frame` refuses it.
     """
     task = mdp.true_task
     s, a, s2 = task.triples

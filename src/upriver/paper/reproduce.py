@@ -70,15 +70,13 @@ def reproduce(
 def draw_learning(samples: Sequence[Sample], methods: Sequence[str], window: int) -> Any:
     """Draw four panels: the return of each episode, mean and 95% band, and the optimal value."""
     panels: dict[str, dict[str, Any]] = {}
-    optimal = {}
+    optimal, found = {}, {(s.env, s.agent): s for s in samples}
     for env, (n_states, horizon) in paper.COLUMNS.items():
         title = f"S = {n_states}, H = {horizon}"
         for method in methods:
-            for sample in samples:
-                if (sample.env, sample.agent) == (env, method):
-                    optimal[title] = float(sample.optimal_values.mean())
-                    curve = compute_curve(sample, "return", cumulative=False, window=window)
-                    if method != "Optimal":  # its exact value is drawn as a line
-                        panels.setdefault(title, {})[method.removesuffix(paper.TUNED)] = curve
+            if (sample := found.get((env, method))) and method != "Optimal":  # that is a line
+                optimal[title] = float(sample.optimal_values.mean())
+                curve = compute_curve(sample, "return", cumulative=False, window=window)
+                panels.setdefault(title, {})[method.removesuffix(paper.TUNED)] = curve
     of = f" (mean of the last {window})" if window > 1 else ""
     return plots.plot_curves(panels, f"return of an episode{of}", optimal)
