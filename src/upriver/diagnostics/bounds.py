@@ -12,7 +12,7 @@ Sigma = 2 H d log(1 + K H U L_varphi^2 / (d lambda_1)).
 from __future__ import annotations
 
 from math import ceil, log, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from upriver.checks import open_fraction
 from upriver.display import add_repr
@@ -67,8 +67,8 @@ def theorem1(
         for evaluate_bound in (printed_regret, corrected_regret)
     )
     trivial = units.unit * n_episodes * units.max_value
-    found = kappa, evidence.regularization, *radii, printed, bound, trivial
-    return Bounds(*found, vacuous=bound >= trivial)
+    found: list[Any] = [kappa, evidence.regularization, *radii, printed, bound, trivial]
+    return Bounds(*found, bound >= trivial)
 
 
 def worst_evidence(features: Features, k: int) -> Evidence:

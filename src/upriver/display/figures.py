@@ -245,7 +245,8 @@ def as_label(name: Any) -> str:
 def label_states(ax: Axes, names: Sequence[Any]) -> None:
     """Label the x axis with names of states, or with as many of them as there is room for."""
     longest = max(len(str(name)) for name in names)
-    room = float(ax.figure.get_figwidth()) / (0.09 if longest <= 3 else 0.05)  # long ones stand
+    figure: Any = ax.figure
+    room = float(figure.get_figwidth()) / (0.09 if longest <= 3 else 0.05)  # long ones stand
     most = min(MAX_LABELS, int(room / (min(longest, 3) + 0.5)))
     at = np.arange(0, len(names), max(1, -(-len(names) // most)))
     ax.set_xticks(at, [as_label(names[int(i)]) for i in at])

@@ -193,7 +193,7 @@ def call_for_number(
     if value is None and unknown:
         return np.nan
     with suppress(TypeError, ValueError, OverflowError):
-        if not np.isnan(number := float(value)):
+        if not np.isnan(number := float(value)):  # pyright: ignore[reportArgumentType]
             return number
     call, more = ", ".join(map(repr, arguments)), ", or None for unknown" if unknown else ""
     raise TypeError(f"{name}({call}) is {format_value(value)}; it must be a number{more}")

@@ -230,7 +230,8 @@ def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
         incomplete = seeds[int(np.argmin(lengths))]
         raise ValueError(f"{key[1]} on {key[0]}: seed {incomplete} is incomplete")
     *columns, uniform = (np.stack(x) for x in zip(*arrays, strict=True))
-    return Sample(*key, np.array(seeds), *columns, uniform_value=float(uniform[0, 0]))
+    given: Any = *key, np.array(seeds), *columns
+    return Sample(*given, uniform_value=float(uniform[0, 0]))
 
 
 def typical_seconds(runs: Sequence[Array]) -> float:
