@@ -12,7 +12,7 @@ Sigma = 2 H d log(1 + K H U L_varphi^2 / (d lambda_1)).
 from __future__ import annotations
 
 from math import ceil, log, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from upriver.checks import open_fraction
 from upriver.display import add_repr
@@ -59,7 +59,7 @@ def theorem1(
     open_fraction("delta", delta)
     kappa, units = clip_kappa(kappa), features.task.units
     evidence = worst_evidence(features, n_episodes)
-    radii = (
+    beta, corrected = (
         rule(kappa, theta_bound, delta)(evidence) for rule in (lemma1_radius, corrected_radius)
     )
     printed, bound = (
@@ -67,8 +67,8 @@ def theorem1(
         for evaluate_bound in (printed_regret, corrected_regret)
     )
     trivial = units.unit * n_episodes * units.max_value
-    found: list[Any] = [kappa, evidence.regularization, *radii, printed, bound, trivial]
-    return Bounds(*found, bound >= trivial)
+    radii = evidence.regularization, beta, corrected
+    return Bounds(kappa, *radii, printed, bound, trivial, bound >= trivial)
 
 
 def worst_evidence(features: Features, k: int) -> Evidence:
