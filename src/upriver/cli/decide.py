@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from shlex import join
 from typing import Any
@@ -109,11 +110,13 @@ def decide(
         shares = parse_values("--start", start) if "=" in start else {start.strip(): 1.0}
         first = {by_text("--start", space.states, s, "states"): p for s, p in shares.items()}
     model = model.at(values, horizon=horizon, discount=discount, reward=planned, start=first)
+    words = ["upriver", "decide", str(log)]
+    for name, parameter in signature(decide).parameters.items():
+        if name != "log" and given[name] != parameter.default:
+            words += [f"--{name}", str(given[name])]
     made = decision.decide(model, plan, by=by, confidence=confidence)
-    made = replace(made, command=command_line(given))
-    file = made.save(out)
-    print(made.summary())
-    print(f"{file}")
+    made = replace(made, command=join(words))
+    print(made.summary(), made.save(out), sep="\n")
     return 0
 
 
@@ -129,30 +132,16 @@ def read_reward(text: str, columns: list[str]) -> tuple[Any, Any]:
     of_states = {name: x for name, x in weights.items() if name not in columns}
     if not of_columns:
         return None, weights
-    outcomes: dict[str, Any] = {name: name for name in of_columns}
-    if of_states:
-        outcomes["states"] = of_states
-        of_columns["states"] = 1.0
-    return outcomes, of_columns
+    outcomes = {name: name for name in of_columns} | ({"states": of_states} if of_states else {})
+    return outcomes, {name: of_columns.get(name, 1.0) for name in outcomes}
 
 
 def by_text(option: str, names: Any, given: Any, kind: str) -> Any:
     """Return the name that is equal to what was given, or that reads like it."""
-    for name in names:
-        if name == given or str(name) == str(given):
-            return name
-    raise ValueError(f"{option} names {given!r}; the {kind} are {', '.join(map(str, names))}")
-
-
-def command_line(given: dict[str, Any]) -> str:
-    """Return the command with all options that differ from their defaults, quoted for a shell."""
-    from inspect import signature
-
-    words = ["upriver", "decide", str(given["log"])]
-    for name, parameter in signature(decide).parameters.items():
-        if name != "log" and given[name] != parameter.default:
-            words += [f"--{name}", str(given[name])]
-    return join(words)
+    known = {str(name): name for name in names}
+    if str(given) not in known:
+        raise ValueError(f"{option} names {given!r}; the {kind} are {', '.join(known)}")
+    return known[str(given)]
 
 
 def parse_values(option: str, text: str, log: Path | None = None) -> dict[str, Any]:
@@ -163,9 +152,9 @@ def parse_values(option: str, text: str, log: Path | None = None) -> dict[str, A
     found: dict[str, Any] = {}
     for part in filter(None, text.split(",")):
         name, equals, value = (x.strip() for x in part.partition("="))
-        kind = "number" if log is None else "value"
+        wrong = f"{option} has {part!r}; it must be name={'number' if log is None else 'value'}"
         if not (name and equals and value):
-            raise ValueError(f"{option} has {part!r}; it must be name={kind}")
+            raise ValueError(wrong)
         if name in found:
             raise ValueError(f"{option} names {name!r} more than once")
         found[name] = value
@@ -176,5 +165,5 @@ def parse_values(option: str, text: str, log: Path | None = None) -> dict[str, A
                 found[name] = float(value)
             except ValueError:  # of a covariate the model says what it must be
                 if log is None:
-                    raise ValueError(f"{option} has {part!r}; it must be name={kind}") from None
+                    raise ValueError(wrong) from None
     return found
