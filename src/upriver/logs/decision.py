@@ -27,7 +27,7 @@ from upriver.logs.value import (
     policy_value,
     value_function,
 )
-from upriver.logs.value_function import build_value_function, segment_table
+from upriver.logs.value_function import build_value_function
 from upriver.mdp import Task
 from upriver.mdp.writing import write_file
 
@@ -203,9 +203,6 @@ def decide(
         fit: GoodnessOfFit | str = model.goodness_of_fit()
     except ValueError as error:  # fractional weights, few clusters
         fit = str(error).replace("goodness_of_fit", "a test of the fit")
-    if segment_table(model, policy) is None:
-        occupancy = build_value_function(model, [("behaviour", 1.0)])
-        function = replace(function, terms=[(occupancy.done(), 1.0)])
     return Decision(
         model=model, plan=policy, gain=gain, adjustment=adjustment,
         value=policy_value(model, policy, confidence),

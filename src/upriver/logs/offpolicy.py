@@ -306,11 +306,9 @@ def check_policy_value(
     Returns
     -------
     ValueChecks
-        Censoring may depend on the step and on the state in which an episode is left, but on
-        nothing else that matters for the future. Importance sampling then weighs the episodes that
-        go on by the inverse of their estimated share; the doubly robust estimate adds the model's
-        value where an episode is left. Its values are cross-fitted: those of each fifth of the
-        individuals come from a model of the others, unless there are fewer than ten.
+        They are right if censoring depends on the step and the state alone. The values of the
+        doubly robust estimate are cross-fitted: those of each fifth of the individuals come from a
+        model of the others, unless there are fewer than ten.
     """
     model = for_population(model)
     if model.task.infinite_horizon:

@@ -68,8 +68,6 @@ def decision_page(decision: Decision) -> str:
         "model": model.summary(),
         "fit": decision.goodness_of_fit if isinstance(decision.goodness_of_fit, str)
         else decision.goodness_of_fit.summary(),
-        "command": f"Made by {decision.command}" if decision.command else
-        f"Made with upriver.decide, from {decision.source}",
     }  # fmt: skip
     lacking, met = missing_data(decision)
     people = [] if isinstance(model.people, str) else model.population.table()
@@ -81,7 +79,6 @@ def decision_page(decision: Decision) -> str:
     head = ["state", "for whom", "do", "was done", "differs", "rows of the log"]
     if not any(x.who for x in advised):
         head, policy = [head[0], *head[2:]], [(x[0], *x[2:]) for x in policy]
-    footer = text.pop("command")
     parts = {k: html.escape(v) for k, v in text.items()} | {
         "style": resources.files("upriver.results.report").joinpath("style.css").read_text("utf-8"),
         "doubt": "".join(f"<p class='notice'>{html.escape(x)}</p>" for x in decision.doubts),
@@ -94,17 +91,12 @@ def decision_page(decision: Decision) -> str:
         "lacking": html.escape(lacking),
         "missing": html_table(("state", "action", value.steps, "rows"), met) if met else "",
         "checks": checks_section(decision),
-        "footer": footer_html(footer),
+        "footer": f"Made by <code>{html.escape(decision.command)}</code>" if decision.command
+        else f"Made with upriver.decide, from {html.escape(decision.source)}",
     }  # fmt: skip
     template = resources.files("upriver.logs").joinpath("decision.html").read_text("utf-8")
     # one pass: what stands for a name is never searched for names itself
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
-
-
-def footer_html(text: str) -> str:
-    """Return the last line; a command is code."""
-    word, rest = text[: len("Made by ")], text[len("Made by ") :]
-    return f"{word}<code>{html.escape(rest)}</code>" if word == "Made by " else html.escape(text)
 
 
 def sentence(text: str) -> str:
@@ -164,7 +156,8 @@ def advise(decision: Decision) -> list[Advice]:
     steps = not task.infinite_horizon
     texts = [describe_steps(column, kinds, list(task.action_names), steps) for column in columns.T]
     weight = model.start.reshape(n_segments, -1).sum(axis=1)
-    done = done_on_average(model).reshape(n_segments, base.n_states, n_actions)
+    done = model.behaviour.probabilities(model.behaviour_columns[0])  # at the first step
+    done = done.reshape(n_segments, base.n_states, n_actions)
     visits = base.by_pair(model.counts[: base.n_triples]).reshape(base.n_states, n_actions)
     found, choice = [], (base.available.sum(axis=1) > 1) & ~is_absorbing(base)
     for s in np.flatnonzero(choice).tolist():
@@ -270,12 +263,6 @@ def span(name: str, values: Sequence[Any]) -> str:
         return f"{name} {min(distinct):g} to {max(distinct):g}"
     named = [f"{x:g}" if isinstance(x, float) else str(x) for x in distinct[:PHRASES]]
     return f"{name} {', '.join(named)}{' and more' if len(distinct) > PHRASES else ''}"
-
-
-def done_on_average(model: Any) -> Array:
-    """Return (n, S*A) what was done in each segment, at its first step."""
-    z = model.behaviour_columns[0]
-    return model.behaviour.probabilities(z)
 
 
 def name_shares(names: Sequence[Any], share: Array) -> str:

@@ -1,22 +1,11 @@
-"""Plans from a fitted model: greedy, or cautious.
+"""Plans from a fitted model: greedy, or cautious; docs/explanation/intervals.md says how it works.
 
-A cautious plan maximises a lower confidence bound of its own value, adjusted for choosing the plan.
-The bound is that of the whole policy: its least value over one ellipsoid of parameters, as in
-`policy_value`. A worst parameter for each pair (s, a) and step would give a bound that is much too
-low, because no single parameter is that bad.
-
-A plan that was chosen because it looks good looks better than it is. So a pre-test asks whether an
-error of the estimate would have led to another plan. If not, the bound is that of a single policy.
-Otherwise one half of the information of the log chooses the plan, and the other half makes its
-bound. Noise makes the halves: with w drawn from the distribution of the estimate's error,
-theta_hat + w and theta_hat - w have independent errors, each with twice the variance, as if half of
-the rows had made each (data fission; Leiner, Duan, Wasserman and Ramdas 2023). So it does not
-matter how many plans were tried; it is the same for dense and pooled features, for covariates and
-clustered errors.
-
-The draw of w is fixed by the counts of the log, and also depends on the order of the names and
-terms and on the units of the covariates: where the pre-test finds a choice, the same log written in
-another way may give another plan and another bound, which differ within their errors.
+A cautious plan maximises a lower confidence bound of its own value. The bound is that of the whole
+policy, its least value over one ellipsoid of parameters: a worst parameter for each pair (s, a) and
+step would give one that is much too low. With w drawn from the distribution of the estimate's
+error, theta_hat + w and theta_hat - w have independent errors, as if half of the rows had made each
+(data fission; Leiner, Duan, Wasserman and Ramdas 2023): one chooses the plan, the other bounds it.
+The draw of w is fixed by the counts of the log.
 """
 
 from __future__ import annotations

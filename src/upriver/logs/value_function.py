@@ -1,10 +1,9 @@
 """The value of policies as a function of theta, with its gradient and its extremes.
 
 A log leaves an ellipsoid of parameters, (theta - theta_hat)^T C^-1 (theta - theta_hat) <= radius^2
-with C the covariance of the estimate. A value is far from linear in it: where few episodes reach
-the rewards, an estimate that is too low looks too certain as well, and "value ± z standard errors"
-misses on one side. So the ends of an interval are the least and the largest value in the ellipsoid
-of radius z, the values of two models. To first order they are value ± z standard errors.
+with C the covariance of the estimate. The ends of an interval are the least and the largest value
+in the ellipsoid of radius z. To first order they are value ± z standard errors, which would miss on
+one side where few episodes reach the rewards.
 """
 
 from __future__ import annotations
