@@ -88,8 +88,9 @@ SHORTER = (
 
 
 NOT_CONSTRUCTED = {
-    "Run", "LearningRun", "Rollouts", "Plan", "StationaryPlan", "FittedMNL", "TransitionModel",
-    "Population", "RewardModel", "Decision", "FactoredRun", "SimulatedValue", "RolloutPolicy",
+    "FiniteMDP", "Task", "Run", "LearningRun", "Rollouts", "Plan", "StationaryPlan", "FittedMNL",
+    "TransitionModel", "Population", "RewardModel", "Decision", "FactoredRun", "SimulatedValue",
+    "RolloutPolicy",
 }  # fmt: skip
 """Classes whose objects functions return; the arguments of their constructors are not public."""
 

@@ -35,7 +35,7 @@ class Policy:
     Parameters
     ----------
     actions : array
-        (H, S) whole numbers, or (H, S, A) probabilities of a randomised policy.
+        (H, S) whole numbers below `n_actions`, or (H, S, A) probabilities of a randomised policy.
     state_names, action_names : sequence, optional
         The user's names; the default is numbers from 0.
     stationary : bool
