@@ -178,7 +178,7 @@ KERNELS: list[Mutant] = [
     ("kernels/episodes.py", "        if u < total:\n            return i",
      "        if u <= 0.5 * total:\n            return i"),
     ("kernels/episodes.py", "if uniforms[t, 2] < restart", "if uniforms[t, 2] < 0.5 * restart"),
-    ("kernels/newton.py", "DECREMENT = 1e-10", "DECREMENT = 1.0"),
+    ("kernels/model.py", "DECREMENT = 1e-10", "DECREMENT = 1.0"),
     ("kernels/linear.py", "beta * np.sqrt(norm2)", "beta * norm2"),
     ("kernels/ellipsoid.py", "ascend(p, first, n, target, beta, 1.0, 1e-3, search)",
      "ascend(p, first, n, target, beta, 0.5, 1e-3, search)"),
@@ -339,7 +339,7 @@ TESTS = {
     "kernels/online.py": "mnl/test_online.py",
     "kernels/planning.py": "kernels/test_planning.py planning/test_planning.py agents/test_ties.py",
     "kernels/episodes.py": "play/test_simulate.py play/test_rollouts.py play/test_streams.py",
-    "kernels/newton.py": "mnl/test_model.py mnl/test_likelihood.py mnl/test_fit.py",
+    "kernels/model.py": "mnl/test_model.py mnl/test_likelihood.py mnl/test_fit.py",
     "kernels/linear.py": "agents/test_ucrl_vtr.py",
     "kernels/ellipsoid.py": "kernels/test_ellipsoid.py",
     "mnl/fitted.py": "logs/test_by_hand.py logs/test_transitions.py logs/test_steps.py"

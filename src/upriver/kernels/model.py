@@ -127,43 +127,39 @@ def solve_rows(factor, m, n_own, n, zeros, shared, own, rows, outcomes):
 
 
 @njit_inline
-def store_products(n, m, rows, outcomes, products, c, start, end):
-    """Return the root of the largest square of n outcomes; store the inner products of the rows.
-
-    products (C, .) gets, from start on, all of them, n x n, with the squares of the outcomes on the
-    diagonal; or, if there is room for (n - 1) x (n - 1), those of the rows minus the first row; or,
-    for (n - 1) x (m + 1), these rows themselves, with the root of what triple effects add at the
-    end. It may be empty, (C, 0).
-    """
-    largest, k = 0.0, n - 1
+def store_products(n, m, rows, outcomes, products, c, start):
+    """products (C, .) gets, from start on, the inner products of n rows of m entries, n x n."""
     for u in range(n):
-        largest = max(largest, outcomes[u].square)
-    if products.shape[1] > 0 and end - start == n * n:
-        for u in range(n):
-            products[c, start + u * n + u] = outcomes[u].square
-            for t in range(u):
-                x = 0.0
-                for i in range(m):
-                    x += rows[u, i] * rows[t, i]
-                products[c, start + u * n + t] = x
-                products[c, start + t * n + u] = x
-    elif products.shape[1] > 0:
-        for u in range(1, n):
+        products[c, start + u * n + u] = outcomes[u].square
+        for t in range(u):
+            x = 0.0
             for i in range(m):
-                rows[u, i] -= rows[0, i]
-            if end - start != k * k:
-                at = start + (u - 1) * (m + 1)
-                for i in range(m):
-                    products[c, at + i] = rows[u, i]
-                products[c, at + m] = np.sqrt(outcomes[u].alone)
-                continue
-            for t in range(1, u + 1):
-                x = outcomes[u].alone if t == u else 0.0
-                for i in range(m):
-                    x += rows[u, i] * rows[t, i]
-                products[c, start + (u - 1) * k + t - 1] = x
-                products[c, start + (t - 1) * k + u - 1] = x
-    return np.sqrt(largest)
+                x += rows[u, i] * rows[t, i]
+            products[c, start + u * n + t] = x
+            products[c, start + t * n + u] = x
+
+
+@njit_inline
+def store_differences(n, m, rows, outcomes, products, c, start, width):
+    """products (C, .) gets the inner products of the rows minus the first one, k x k, k = n - 1.
+
+    If the width is not k these rows themselves, (k, m + 1), whose last entry is the root of what
+    triple effects add.
+    """
+    for u in range(1, n):
+        at = start + (u - 1) * width
+        for i in range(m):
+            rows[u, i] -= rows[0, i]
+        for i in range(m if width != n - 1 else 0):
+            products[c, at + i] = rows[u, i]
+        for t in range(1, u + 1 if width == n - 1 else 1):
+            x = outcomes[u].alone if t == u else 0.0
+            for i in range(m):
+                x += rows[u, i] * rows[t, i]
+            products[c, at + t - 1] = x
+            products[c, start + (t - 1) * width + u - 1] = x
+        if width != n - 1:
+            products[c, at + m] = np.sqrt(outcomes[u].alone)
 
 
 @njit_inline
@@ -174,7 +170,8 @@ def measure_pairs(
     """Compute what planning reads of members[first:last], given the Cholesky factor of their block.
 
     prob gets eq. (1), max_norm gets max_u ||phi_u|| in the inverse of the factored matrix, and
-    products the inner products, from starts[pair] on, both with their errors multiplied. Returns
+    products the inner products, from starts[pair] on, both with their errors multiplied: n x n of
+    them where there is room, otherwise of differences; it may be empty, (C, 0). Returns
     the log-determinant of the triple effects of the pairs.
     """
     logdet = 0.0
@@ -196,9 +193,16 @@ def measure_pairs(
             for u in range(1, n):
                 outcomes[u].alone = own * own * variance * outcomes[u].share
                 outcomes[u].square += rows[u, m] * rows[u, m] + outcomes[u].alone
-        max_norm[c, pair] = store_products(
-            n, width, rows, outcomes, products, c, starts[pair], starts[pair + 1]
-        )
+        largest = 0.0
+        for u in range(n):
+            largest = max(largest, outcomes[u].square)
+        max_norm[c, pair] = np.sqrt(largest)
+        start, size = starts[pair], starts[pair + 1] - starts[pair]
+        if products.shape[1] > 0 and size == n * n:
+            store_products(n, width, rows, outcomes, products, c, start)
+        elif products.shape[1] > 0 and n > 1:
+            k = size // (n - 1)
+            store_differences(n, width, rows, outcomes, products, c, start, k)
     return logdet
 
 
