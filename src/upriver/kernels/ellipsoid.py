@@ -23,7 +23,7 @@ Where that is not certainly the maximum of the whole ball, see `is_global`, it c
 where each better successor is likeliest.
 """
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 import numpy as np
 
@@ -44,34 +44,15 @@ TIE = 1e-10
 """Maxima of (4) that differ by less, in parts of the largest range of next values, are ties."""
 
 
-class Search(NamedTuple):
-    """The work arrays of a search, (n,) each unless stated, for the largest n."""
-
-    values: Any
-    """V."""
-    target: Any
-    """1 for one successor, 0 for the others."""
-    w: Any
-    """The point of the ball."""
-    old: Any
-    """w before the step."""
-    q: Any
-    """The probabilities at w."""
-    gap: Any
-    """V - E_q[V]."""
-    weight: Any
-    """q gap; divided by the sum of its positive entries it is a - b."""
-    gradient: Any
-    """L^T (a - b)."""
-    step: Any
-    outward: Any
-    """(multiplier I + C)^-1 w, C as in `concave_step`."""
-    mean: Any
-    """L^T b."""
-    root: Any
-    """(n, n) L in its first n - 1 columns."""
-    matrix: Any
-    """(n, n) multiplier I + C, then its Cholesky factor."""
+Search = namedtuple(
+    "Search", "values target w old q gap weight gradient step outward mean root matrix"
+)
+"""The work arrays of a search, (n,) each but the last two, for the largest n: V; a target, 1 for
+one successor and 0 for the others; the point w of the ball, and w before a step; q, the
+probabilities at w; the gap V - E_q[V]; the weight q gap, divided by the sum of its positive entries
+a - b; the gradient L^T (a - b); the step; outward, (multiplier I + C)^-1 w, C as in `concave_step`;
+the mean L^T b; the root L (n, n) in its first n - 1 columns; and multiplier I + C, or its Cholesky
+factor."""
 
 
 @njit_inline
@@ -147,16 +128,6 @@ def set_level(n, values, search):
 
 
 @njit_inline
-def rise_over(n, q, gap):
-    """Return F at q for the level of `gap`: positive where the expectation is above the level."""
-    above = below = 0.0
-    for u in range(n):
-        above += q[u] * max(gap[u], 0.0)
-        below -= q[u] * min(gap[u], 0.0)
-    return np.log(above / below) if below > 0.0 else np.inf
-
-
-@njit_inline
 def concave_step(n, multiplier, tangent, search):
     """Write the step (multiplier I + C)^-1 (gradient - multiplier w), C = L^T Cov_b L.
 
@@ -197,7 +168,10 @@ def concave_step(n, multiplier, tangent, search):
 
 @njit_inline
 def move(p, first, n, beta, size, tangent, search):
-    """w = old + size step, back on the ball where it is outside; returns F there."""
+    """w = old + size step, back on the ball where it is outside; return F there.
+
+    F is that of the level of the gaps: positive where the expectation is above the level.
+    """
     w, length2 = search.w, 0.0
     for k in range(n - 1):
         w[k] = search.old[k] + size * search.step[k]
@@ -207,7 +181,11 @@ def move(p, first, n, beta, size, tangent, search):
         for k in range(n - 1):
             w[k] *= scale
     tilt(p, first, n, search)
-    return rise_over(n, search.q, search.gap)
+    above = below = 0.0
+    for u in range(n):
+        above += search.q[u] * max(search.gap[u], 0.0)
+        below -= search.q[u] * min(search.gap[u], 0.0)
+    return np.log(above / below) if below > 0.0 else np.inf
 
 
 @njit_inline
@@ -306,13 +284,6 @@ def is_global(n, beta, search):
 
 
 @njit_inline
-def copy(source, i, target, j, size):
-    """target[j : j + size] = source[i : i + size]; as slices it would count references."""
-    for k in range(size):
-        target[j + k] = source[i + k]
-
-
-@njit_inline
 def maximize_in_ellipsoid(p, first, n, products, at, beta, starts, search):
     """Return (4) of one pair, the maximum of E_q[V] over |w| <= beta, and max V - min V.
 
@@ -339,27 +310,27 @@ def maximize_in_ellipsoid(p, first, n, products, at, beta, starts, search):
     for u in range(1, n):
         gap2 = products[at] - 2.0 * products[at + u] + products[at + u * n + u]
         if beta * beta * gap2 > FAR * FAR:
-            for k in range(n * n - 1):
-                starts[at + k] = 0.0
+            starts[at : at + n * n - 1] = 0.0
     gain = TOLERANCE * (top - bottom)
     enough = top - gain
-    copy(starts, at, w, 0, m)
+    w[:m] = starts[at : at + m]
     best = ascend(p, first, n, values, beta, enough, gain, search)
-    copy(w, 0, starts, at, m)
+    starts[at : at + m] = w[:m]
     if is_global(n, beta, search):
         return best, top - bottom
     level = best
     for u in range(n):
         if values[u] > level:
-            for t in range(n):
-                target[t] = 1.0 if t == u else 0.0
-            copy(starts, at + (u + 1) * m, w, 0, m)
+            target[:n] = 0.0
+            target[u] = 1.0
+            own = starts[at + (u + 1) * m : at + (u + 2) * m]
+            w[:m] = own
             ascend(p, first, n, target, beta, 1.0, 1e-3, search)
-            copy(w, 0, starts, at + (u + 1) * m, m)
+            own[:] = w[:m]
             value = ascend(p, first, n, values, beta, enough, gain, search)
             if value > best:
                 best = value
-                copy(w, 0, starts, at, m)
+                starts[at : at + m] = w[:m]
     return best, top - bottom
 
 
