@@ -37,8 +37,8 @@ MIN_DISCOUNT_GAP = 1e-10
 errors of probabilities count as many times."""
 NEARBY = 30
 """How many steps from the best state count as near it."""
-FIRST_GAP, LAST_GAP = 1e-2, 1e-15
-"""1 - discount of the problems that help to find the average reward."""
+FIRST_GAP, LAST_GAP = 1e-2, 1e-11
+"""1 - discount of the problems that help to find the average reward; below, rounding decides."""
 
 
 @add_repr
