@@ -299,6 +299,16 @@ def test_starts_are_joint_with_covariates(rng):
     assert up.policy_value(model, "rest").value == pytest.approx(0.46, abs=1e-3)
 
 
+def test_a_gain_of_rounding_is_no_gain():
+    """Actions that change nothing: it was 1.11e-16 more."""
+    log = {"who": [0, 0, 1, 1], "state": list("uvuu"), "action": list("abba"),
+           "next_state": list("vuuv")}  # fmt: skip
+    made = up.decide(up.fit_transitions("C(next_state)", log, individual="who", horizon=3,
+                                        successors="all", reward={"v": 1.0}))  # fmt: skip
+    assert (made.gain.value, made.gain.low, made.gain.high) == (0.0, 0.0, 0.0)
+    assert f"earns what was earned before, {made.value.value:.4g} per who." in made.headline
+
+
 def test_a_longer_horizon_is_never_worth_less(rng):
     """With rewards of at least 0, also where covariates change with the step."""
     log = aged(rng)

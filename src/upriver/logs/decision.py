@@ -31,6 +31,7 @@ from upriver.logs.value_function import build_value_function
 from upriver.mdp import Task
 from upriver.mdp.writing import write_file
 
+ROUNDING = 1e-12  # share of the values below which a gain is rounding
 MISFIT = 0.01  # p-value below which the page says that the model does not fit
 NO_CHOICE = (
     "It is not adjusted for choosing the plan, because no error of the estimates that is plausible "
@@ -85,9 +86,11 @@ class Decision:
         what = "row" if isinstance(model.people, str) else model.population.what
         unit = "step" if task.discount == 1.0 else "individual" if "row" in what else what
         sign = "more" if gain.value >= 0 else "less"
-        over = "" if task.infinite_horizon else f"Over {task.horizon} steps the plan"
+        over = "The plan" if task.infinite_horizon else f"Over {task.horizon} steps the plan"
+        if gain.low == gain.high == 0.0:
+            return f"{over} earns what was earned before, {show(self.value.value)} per {unit}."
         said = (
-            f"{over or 'The plan'} earns {show(abs(gain.value))} {sign} per {unit} than what was "
+            f"{over} earns {show(abs(gain.value))} {sign} per {unit} than what was "
             f"done: {show(self.value.value)} instead of {show(self.behaviour.value)} "
             f"({100 * gain.confidence:g}% interval of the difference {show(gain.low)} to "
             f"{show(gain.high)})"
@@ -189,6 +192,9 @@ def decide(
         best, w = find_cautious(model, confidence)
         policy, adjustment = best.plan, NO_CHOICE if w is None else ADJUSTED
     gain = adjusted_gain(model, policy, w, confidence)
+    value, done = (policy_value(model, x, confidence) for x in (policy, "behaviour"))
+    if max(-gain.low, gain.high) <= ROUNDING * max(abs(value.value), abs(done.value)):
+        gain = replace(gain, value=0.0, standard_error=0.0, low=0.0, high=0.0)
     function = build_value_function(model, [(policy, 1.0)])
     realised, checks = None, "They follow individuals to a last step, which an infinite horizon"
     checks += " does not have"
@@ -205,8 +211,7 @@ def decide(
         fit = str(error).replace("goodness_of_fit", "a test of the fit")
     return Decision(
         model=model, plan=policy, gain=gain, adjustment=adjustment,
-        value=policy_value(model, policy, confidence),
-        behaviour=policy_value(model, "behaviour", confidence), realised=realised,
+        value=value, behaviour=done, realised=realised,
         occupancy=function.at(function.origin).occupancy, goodness_of_fit=fit, checks=checks,
         by=None if by is None else (by, compare_policies(model, policy, confidence=confidence,
                                                          by=by)),
