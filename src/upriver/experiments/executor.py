@@ -257,8 +257,8 @@ class Cluster(InProcess):
         try:
             self.client.wait_for_workers(1, timeout=NO_WORKERS_TIMEOUT)
         except TimeoutError as error:
-            lacks = f"the scheduler at {self.address} has no workers for {NO_WORKERS_TIMEOUT:g} s"
-            raise ConnectionError(f"{lacks}; {KEPT}") from error
+            since = f"has had no workers for {NO_WORKERS_TIMEOUT:g} s; {KEPT}"
+            raise ConnectionError(f"the scheduler at {self.address} {since}") from error
         except OSError:  # the scheduler was lost: `collect` reports it
             pass
 
