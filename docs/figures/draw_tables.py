@@ -286,7 +286,7 @@ def kappa():
 
 def icu_sepsis():
     panel = {}
-    for line in (TABLES / "icu-sepsis.md").read_text().splitlines():
+    for line in (TABLES / "icu-sepsis.txt").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) > 5 and cells[1] in ("shared", "one-hot", "pooled"):
             mean, half = map(float, re.findall(r"[\d.]+", cells[2])[:2])
