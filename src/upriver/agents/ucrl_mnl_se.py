@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import floor, log
 from typing import ClassVar
 
@@ -74,17 +73,15 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
     def model_features(self) -> Features:
         return self.features.standardized
 
-    @cached_property
+    @property
     def weights(self) -> mnl.ErrorWeights:
         """How the errors of shared and own columns count in the products of the model."""
-        return self.make_weights(self.own_errors if self.per_step else self.shared_errors)
+        return self.choose_weights(0.0)
 
-    @cached_property
-    def own_weights(self) -> mnl.ErrorWeights:
-        """Those with which the errors of shared columns count as those of own columns do."""
-        return self.make_weights(self.own_errors)
-
-    def make_weights(self, shared: float) -> mnl.ErrorWeights:
+    def choose_weights(self, spread: float) -> mnl.ErrorWeights:
+        """Return `weights`; where the spread is large all columns count as own ones do."""
+        all_own = self.per_step or (self.learns_spread and spread > LARGE_SPREAD)
+        shared = self.own_errors if all_own else self.shared_errors
         return mnl.ErrorWeights(float(shared), float(self.own_errors))
 
     @property
@@ -107,10 +104,6 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
             reward = np.zeros((1, len(task.sizes)))
             extra = rewards.triple_upper_bound(task, state.rewards, self.own_errors)
         return tilted(task, state.model, reward, start, draw_tie_seed(rng), extra)
-
-    def choose_weights(self, spread: float) -> mnl.ErrorWeights:
-        is_large = self.learns_spread and spread > LARGE_SPREAD
-        return self.own_weights if is_large else self.weights
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> mnl.Model:
         features, model, lam = self.model_features, state.model, self.regularization
