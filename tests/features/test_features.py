@@ -133,7 +133,8 @@ def test_the_layout_holds_exactly_the_matrix(rng):
                 w = pair["n_columns"]
                 for u, row in enumerate(rows):
                     for j in range(w):
-                        column = layout.columns[pair["first_column"] + j]
+                        slot = layout.slots[pair["first_column"] + j]
+                        column = layout.features[layout.feature_start[pair["block"]] + slot]
                         rebuilt[row, column] = layout.values[pair["first_value"] + u * w + j]
             np.testing.assert_array_equal(rebuilt, dense_matrix)
 

@@ -84,7 +84,7 @@ def pack(
     pairs["effect_offset"][:-1] = d - np.cumsum(task.sizes > 0)  # first triples have no effect
     block_pairs = np.argsort(block, kind="stable")[int((block < 0).sum()) :]
     first_pair = start_of(np.bincount(block[block_pairs], minlength=len(size)))
-    numbers = of_pair, slot[of_pair], features, block_pairs
+    numbers = slot[of_pair], features, block_pairs
     return new_layout(task, pairs, first_pair, size, n_own, numbers, values), columns
 
 
@@ -110,7 +110,7 @@ def pack_dense(task: Task, matrix: Array, own_first: bool) -> tuple[Layout, Colu
     pairs["block"][:-1][~exists] = -1
     block_pairs, n_own = np.flatnonzero(exists), np.array([own.sum()])
     first_pair = np.array([0, len(block_pairs)])
-    numbers = order, np.arange(d), order, block_pairs
+    numbers = np.arange(d), order, block_pairs
     values = matrix.reshape(-1)
     return new_layout(task, pairs, first_pair, np.array([d]), n_own, numbers, values), columns
 
@@ -135,7 +135,7 @@ def new_layout(
 ) -> Layout:  # fmt: skip
     """Return the layout of packed features and what kernels read of their task.
 
-    size, n_own (B,) of the blocks; numbers: columns, slots, features and block_pairs. The inner
+    size, n_own (B,) of the blocks; numbers: slots, features and block_pairs. The inner
     products of the differences of a pair's features from those of its first successor are kept in
     the smaller of two forms: k x k, k = U - 1, and, where that takes at most half as many numbers,
     a factor of them: k rows of L^-1 varphi with one more column for the part of the squared norm

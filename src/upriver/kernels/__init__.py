@@ -51,18 +51,16 @@ class Layout(NamedTuple):
 
     pairs: Array
     """(S*A + 1,) records: `first_row` of the triples of the pair, `n_columns` and `first_column`
-    of its features in `columns` and `slots`, `first_value` in `values`, `block` (-1 where the pair
+    of its features in `slots`, `first_value` in `values`, `block` (-1 where the pair
     has no feature), `effect_offset` (see above). The last record closes `first_row`."""
     blocks: Array
     """(B + 1,) records: `first_feature` in `features`, `first_pair` in `block_pairs`; `size`, the
     number of features of the block, and `n_own`, how many of its first features are known to
     vary in one pair only. The last record closes the first two."""
-    columns: Array
-    """The feature of each column of each pair. These numbers, and those of the next three, are
-    unsigned: numba does not test such an index for wrap-around, which would take longer than the
-    sums that the index is for."""
     slots: Array
-    """The position within its block of each column of each pair."""
+    """The position within its block of each column of each pair, ascending. These numbers, and
+    those of the next two, are unsigned: numba does not test such an index for wrap-around, which
+    would take longer than the sums that the index is for."""
     features: Array
     """(d,) the features, block by block, ascending but that own ones may come first."""
     block_pairs: Array
