@@ -39,6 +39,7 @@ class Learner:
         self.before = Checkpoint(agent.init(), 0, seed, {}) if resume is None else resume
         self.state = self.before.state
         self.make_plan, self.update = find_methods(agent)
+        self.is_identity = self.task.units.is_identity
         self.last_plan: Any = None
         self.seconds = 0.0
         """Time of the last plan, and of learning from it."""
@@ -53,10 +54,9 @@ class Learner:
 
     def to_unit_scale(self, episode: Episode) -> Episode:
         """Return an episode with its rewards on the unit scale."""
-        units = self.task.units
-        if units.is_identity:
+        if self.is_identity:
             return episode
-        return episode._replace(rewards=units.to_unit_scale(episode.rewards))
+        return episode._replace(rewards=self.task.units.to_unit_scale(episode.rewards))
 
     def steps_kept(self, episode: Episode) -> int:
         """Return after how many steps of an episode of a stream its plan is to be made again."""
