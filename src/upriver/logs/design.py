@@ -73,8 +73,8 @@ def build_design(
     """
     of_pairs = build_situations(space, np.flatnonzero(np.bincount(of.pair)), {})
     triples = expand(space, of_pairs, wanted)
-    recipe, every = factorize(formula, space, of, of_pairs, triples, wanted, known)
-    keep, dropped = identify(recipe, of.indptr, every, visits, strict)
+    recipe, every, sizes = factorize(formula, space, of, of_pairs, triples, wanted, known)
+    keep, dropped = identify(recipe, of.indptr, every, sizes, visits, strict)
     words = {name: words_of(cells) for name, cells in {**triples, **of.covariates}.items()}
     design = Design(formula, recipe, keep, dropped, words)
     return design, np.ascontiguousarray(every[:, keep])
@@ -83,8 +83,8 @@ def build_design(
 def factorize(
     formula: str, space: StateSpace, of: Situations, of_pairs: Situations,
     triples: Columns, wanted: Wanted, known: Sequence[str],
-) -> tuple[Recipe, Array]:  # fmt: skip
-    """Return the recipe of a formula and its columns on the situations of a log.
+) -> tuple[Recipe, Array, Array]:  # fmt: skip
+    """Return the recipe of a formula, its columns (n, d) on the rows of a log and their sizes (d,).
 
     of_pairs: the pairs (s, a) of the log as situations without covariates; triples: their table.
     """
@@ -106,11 +106,13 @@ def factorize(
     rows = {"situation": np.repeat(np.arange(len(sizes)), sizes), "row": slice(None)}
     rows["triple"] = np.arange(of.indptr[-1]) + np.repeat(first[of.pair] - of.indptr[:-1], sizes)
     every = np.empty((int(of.indptr[-1]), len(recipe.columns)))
+    sizes = np.empty(len(recipe.columns))
     for j, column in enumerate(recipe.columns):
-        every[:, j] = column.scale
+        values = np.full(len(every), column.scale)  # contiguous, which is several times faster
         for f, c in column.parts:
-            every[:, j] *= found[f][0][:, c][rows[places[f]]]
-    return recipe, every
+            values *= found[f][0][:, c][rows[places[f]]]
+        every[:, j], sizes[j] = values, max(values.max(), -values.min())
+    return recipe, every, sizes
 
 
 def belongs(factor: Factor, covariates: Columns, triples: Columns) -> str:
@@ -122,11 +124,10 @@ def belongs(factor: Factor, covariates: Columns, triples: Columns) -> str:
 
 
 def identify(
-    recipe: Recipe, indptr: Array, every: Array, visits: Array, strict: bool
+    recipe: Recipe, indptr: Array, every: Array, sizes: Array, visits: Array, strict: bool
 ) -> tuple[Array, list[str]]:
     """Return what `select_identified` does; a sample suffices where it identifies all columns."""
     data = Choices(indptr, every, np.zeros(len(every)), visits, 0.0)
-    sizes = np.abs(every).max(axis=0)
 
     def select(data: Choices, strict: bool) -> tuple[Array, list[str]]:
         # the information where all candidates are alike: the scatter of columns within situations
