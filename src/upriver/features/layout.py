@@ -148,9 +148,9 @@ def new_layout(
     width = np.where(block >= 0, blocks["size"][block] + 1, 1) + has_effects
     others = np.maximum(task.sizes - 1, 0)
     width = np.where(2 * width <= others, width, others)
-    small = (x.astype(np.uint32) for x in numbers)
+    slots, features, block_pairs = (x.astype(np.uint32) for x in numbers)
     return Layout(
-        pairs, blocks, *small, values, int(size.max()), task.max_successors, task.indptr,
+        pairs, blocks, slots, features, block_pairs, values, int(size.max()), task.max_successors, task.indptr,
         task.successors, task.n_actions, start_of(size**2), task.square_start,
         start_of(others * width),
     )  # fmt: skip
