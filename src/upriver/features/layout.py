@@ -150,9 +150,9 @@ def new_layout(
     width = np.where(2 * width <= others, width, others)
     slots, features, block_pairs = (x.astype(np.uint32) for x in numbers)
     return Layout(
-        pairs, blocks, slots, features, block_pairs, values, int(size.max()), task.max_successors, task.indptr,
-        task.successors, task.n_actions, start_of(size**2), task.square_start,
-        start_of(others * width),
+        pairs, blocks, slots, features, block_pairs, values, int(size.max()),
+        task.max_successors, task.indptr, task.successors, task.n_actions, start_of(size**2),
+        task.square_start, start_of(others * width),
     )  # fmt: skip
 
 
