@@ -130,6 +130,33 @@ def test_a_column_of_rewards_is_discounted_as_the_model_is(log):
         assert other["standard_error"] == pytest.approx(row["standard_error"]), row["name"]
 
 
+def test_what_was_earned_does_not_depend_on_the_covariates_of_the_formula():
+    """Those who go to bad are followed half as often: an age of their own hides no state."""
+    rng, rows = np.random.default_rng(0), []
+    for patient in range(400):
+        state, age = "good", rng.uniform(40.0, 80.0)
+        for visit in range(4):
+            then = rng.choice(["good", "bad"], p=[0.8, 0.2] if state == "good" else [0.2, 0.8])
+            rows.append((patient, visit, age, state, rng.choice(["a", "b"]), then))
+            state = then
+            if rng.random() < (0.5 if then == "bad" else 0.0):
+                break
+    names = ["patient", "visit", "age", "state", "action", "next_state"]
+    frame = pd.DataFrame(rows, columns=names)
+    earned = []
+    for more in ("", " + age:next_state"):
+        formula = "next_state:state + next_state:action" + more
+        ill = up.fit_transitions(formula, frame, individual="patient", step="visit",
+                                 horizon=4, reward={"good": 1.0})  # fmt: skip
+        earned.append(up.check_policy_value(ill, "behaviour").rows[1]["value"])
+    assert earned[1] == pytest.approx(earned[0])
+    here = np.array([1.0, 0.0])
+    chain, expected = np.array([[0.8, 0.2], [0.2, 0.8]]), 0.0
+    for _ in range(4):
+        expected, here = expected + here[0], here @ chain
+    assert earned[0] == pytest.approx(expected, abs=0.15)
+
+
 def test_doubly_robust_needs_only_one_to_be_right(model):
     """With values from nowhere it is right on average, with good ones it is sharper."""
     data = build_episodes(model)

@@ -62,6 +62,7 @@ class Episodes(NamedTuple):
     propensity: Array  # (n, H) probabilities of the logged actions
     cluster: Array  # (n,) the cluster of each episode
     individual: Array  # (n,) the number of the individual in the history
+    n_states: int  # of the log; `states` are more, because each segment has its own
 
     @property
     def real(self) -> Array:
@@ -124,7 +125,7 @@ def build_episodes(model: TransitionModel) -> Episodes:
         member = codes[:, 0]
     data = Episodes(
         states, pairs, following, rewards, there, last, spread(history.weight)[:, 0],
-        np.zeros(shape, bool), np.zeros(shape, bool), np.ones(shape), member, names,
+        np.zeros(shape, bool), np.zeros(shape, bool), np.ones(shape), member, names, base.n_states,
     )  # fmt: skip
     mark_ends(task, data, read_ends(history, spread, data, base))
     if named.get("propensity") is not None:
@@ -494,14 +495,15 @@ def importance_ratios(task: Task, data: Episodes, chance: Array, propensity: Arr
 def follow_weights(task: Task, data: Episodes) -> Array:
     """Return (n, H) 1 / (1 - the share that is left at this step and state), 0 for those left.
 
-    The share of a state is drawn towards that of all states by as much as PRIOR episodes.
+    The share of a state is drawn towards that of all states by as much as PRIOR episodes. It is
+    that of all segments together: with a covariate that is a number each has only one individual.
     """
     result = np.where(data.left, 0.0, 1.0)
     for h in range(1, task.horizon):
         at_risk = data.there[:, h - 1] & ~data.stays[:, h] & (data.there | data.left)[:, h]
-        weight, s = data.weights * at_risk, data.states[:, h]
-        gone = np.bincount(s, weight * data.left[:, h], task.n_states)
-        total = np.bincount(s, weight, task.n_states)
+        weight, s = data.weights * at_risk, data.states[:, h] % data.n_states
+        gone = np.bincount(s, weight * data.left[:, h], data.n_states)
+        total = np.bincount(s, weight, data.n_states)
         if not gone.any():
             continue
         share = (gone + PRIOR * gone.sum() / total.sum()) / (total + PRIOR)
