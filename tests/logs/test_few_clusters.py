@@ -80,3 +80,53 @@ class TestWhatOneClusterDetermines:
         model = up.fit_transitions("C(next_state)", alone, cluster="who", reward="cost", horizon=1)
         with pytest.raises(ValueError, match="one cluster for each mean of 'cost'"):
             up.policy_value(model.at(start="b"), "go")
+
+
+class TestWhatWasDoneByFewClusters:
+    """The model of the actions is adjusted for few clusters as the transitions are."""
+
+    def value(self, log, **fixed):
+        model = up.fit_transitions(
+            "next_state + sex:next_state", log, cluster="clinic", individual="who", horizon=1,
+            reward=lambda state, action: float(action == "go"),
+        )  # fmt: skip
+        return up.policy_value(model.at(fixed, start="b"), "behaviour")
+
+    def log(self, clinics):
+        """Of each clinic its sex, and how often it went and stayed in state b."""
+        rng = np.random.default_rng(0)
+        log = pd.DataFrame([
+            {"state": "b", "action": action, "sex": sex, "clinic": i}
+            for i, (sex, *times) in enumerate(clinics)
+            for action, n in zip(("go", "stay"), times, strict=True) for _ in range(n)
+        ])  # fmt: skip
+        return log.assign(who=range(len(log)), next_state=rng.choice(["a", "b"], len(log)))
+
+    def test_a_covariate_that_is_the_same_in_a_cluster(self):
+        """Of a share in three clinics: sum (n_c (p_c - p))^2 / (1 - n_c / n), divided by n^2."""
+        women = np.array([(12, 8), (5, 25), (9, 6)])
+        clinics = [("f", *x) for x in women.tolist()] + [("m", 20, 10), ("m", 4, 16), ("m", 15, 9)]
+        n, share = women.sum(axis=1), women[:, 0].sum() / women.sum()
+        square = (women[:, 0] - n * share) ** 2 / (1.0 - n / n.sum())
+        found = self.value(self.log(clinics), sex="f")
+        assert found.value == pytest.approx(share, rel=1e-5)
+        assert found.standard_error == pytest.approx(np.sqrt(square.sum()) / n.sum(), rel=1e-5)
+
+    def test_what_one_cluster_alone_did_is_not_exact(self):
+        clinics = [("f", 12, 18), ("m", 20, 10), ("m", 4, 16), ("m", 15, 9)]
+        found = self.value(self.log(clinics), sex="f")
+        assert found.value == pytest.approx(0.4, rel=1e-5)
+        assert found.standard_error >= np.sqrt(0.4 * 0.6 / 30) * (1 - 1e-5)
+
+    def test_a_state_of_one_cluster(self):
+        log = self.log([("f", 12, 18)])
+        others = self.log([("f", 0, 0), ("f", 9, 8), ("f", 7, 9), ("m", 8, 8)]).assign(state="a")
+        others["who"] += len(log)
+        log = pd.concat([log, others], ignore_index=True)
+        model = up.fit_transitions(
+            "next_state", log, cluster="clinic", horizon=1,
+            reward=lambda state, action: float(action == "go"),
+        )  # fmt: skip
+        found = up.policy_value(model.at(start="b"), "behaviour")
+        assert found.value == pytest.approx(0.4, rel=1e-5)
+        assert found.standard_error == pytest.approx(np.sqrt(0.4 * 0.6 / 30))

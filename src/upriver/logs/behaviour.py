@@ -21,7 +21,7 @@ from upriver.display import add_repr
 from upriver.logs.formula import Factor, evaluate_factor
 from upriver.logs.situations import find_distinct
 from upriver.logs.tables import listed
-from upriver.mnl.clusters import adjust_means
+from upriver.mnl.clusters import adjust_scores, is_adjusted
 
 ROWS_EACH = 10  # rows for each coefficient of a state
 ALIASED = 1e-9  # share of a column's square that the columns before it must leave
@@ -64,24 +64,42 @@ class Behaviour:
     def cluster_influence(
         self, z: Array, of: Array, pair: Array, weight: Array, cluster: Array, n_clusters: int
     ) -> Any:
-        """Return (C, S*A*k) what each cluster adds to the errors of the coefficients.
+        """Return (C + j, S*A*k) what each cluster adds to the errors of the coefficients.
 
-        z (U, k), of (m,): the covariates of each row; pair, weight, cluster (m,). A cluster's sum
-        of scores is adjusted for few clusters as a mean is, with its share of the state's rows.
+        z (U, k), of (m,): the covariates of each row; pair, weight, cluster (m,). The scores of a
+        state are adjusted for the few clusters that were there, and the last j rows are those of
+        what one cluster alone determines, see `mnl.clusters`.
         """
         n_states, n_actions, k = self.coefficients.shape
-        state, p = pair // n_actions, self.probabilities(z).reshape(len(z), n_states, n_actions)
-        _, cell = np.unique(cluster * np.int64(n_states) + state, return_inverse=True)
-        share = np.bincount(cell, weight / np.maximum(self.visits.sum(axis=1), 1e-300)[state])
-        weight = weight * adjust_means(share)[cell]
-        total: Any = sparse.csr_array((n_clusters, self.coefficients.size))
-        for a in range(n_actions):
-            residual = weight * ((pair % n_actions == a) - p[of, state, a])
-            for j in range(k):
-                column = (state * n_actions + a) * k + j
-                entries = residual * z[of, j], (cluster, column)
-                total = total + sparse.csr_array(entries, total.shape)
-        return sparse.csr_array((total @ self.root) @ self.root.T)
+        p = self.probabilities(z).reshape(len(z), n_states, n_actions)
+        order = np.argsort(pair // n_actions, kind="stable")
+        edges = np.searchsorted(pair[order] // n_actions, np.arange(n_states + 1))
+        n_rows, none = n_clusters, np.zeros(0, np.int64)
+        entries, rows, columns = [np.zeros(0)], [none], [none]
+        for s in np.flatnonzero((self.visits > 0).sum(axis=1) > 1).tolist():
+            mine = order[edges[s] : edges[s + 1]]
+            block = np.arange(s * n_actions * k, (s + 1) * n_actions * k)
+            root = self.root[block]
+            root = root[:, np.unique(root.indices)].toarray()  # information is the identity there
+            here, code = np.unique(cluster[mine], return_inverse=True)
+            done, chance = np.eye(n_actions)[pair[mine] % n_actions], p[of[mine], s]
+            scores = np.zeros((len(here) + 1, len(root)))  # the last is of all other clusters
+            np.add.at(scores, code, products(weight[mine, None] * (done - chance), z[of[mine]]))
+            scores = scores @ root
+            few = range(len(here)) if is_adjusted(*scores.shape) else ()
+            parts = ((c, mine[code == c]) for c in few)
+            own = (
+                (c, root.T @ action_information(z[of[i]], p[of[i], s], weight[i]) @ root)
+                for c, i in parts
+            )
+            adjusted = np.delete(adjust_scores(scores, np.eye(len(root.T)), own), len(here), axis=0)
+            at = np.append(here, np.arange(n_rows, n_rows + len(adjusted) - len(here)))
+            n_rows += len(adjusted) - len(here)
+            entries.append((adjusted @ root.T).ravel())
+            rows.append(np.repeat(at, len(block)))
+            columns.append(np.tile(block, len(at)))
+        places = np.concatenate(rows), np.concatenate(columns)
+        return sparse.csr_array((np.concatenate(entries), places), (n_rows, self.coefficients.size))
 
     def summary(self) -> str:
         """Return a sentence on how the actions were modelled."""
@@ -91,6 +109,21 @@ class Behaviour:
         said = f"what was done: an MNL model of the actions in each state, with {uses}"
         few = [] if self.few is None else [self.names[s] for s in np.flatnonzero(self.few).tolist()]
         return f"{said}; shares alone in {listed(few, 6)}, which have few rows" if few else said
+
+
+def products(each: Array, z: Array) -> Array:
+    """Return (m, A*k) the products of (m, A) and (m, k) numbers of the same rows."""
+    return (each[:, :, None] * z[:, None, :]).reshape(len(z), -1)
+
+
+def action_information(z: Array, p: Array, weight: Array) -> Array:
+    """Return (A*k, A*k) the information of rows with chances p (m, A) of the actions."""
+    mean, (n_actions, k) = products(p, z), (p.shape[1], z.shape[1])
+    found = -(mean * weight[:, None]).T @ mean
+    for a in range(n_actions):
+        at = slice(a * k, (a + 1) * k)
+        found[at, at] += (mean[:, at] * weight[:, None]).T @ z
+    return found
 
 
 def shares(visits: Array, available: Array, names: Sequence[Any] = ()) -> Behaviour:

@@ -298,7 +298,8 @@ class TransitionModel(Estimates):
             value are those of each individual: values of policies are means over individuals, and a
             plan depends on the covariates.
         horizon
-            Steps of an episode; None for an infinite horizon.
+            Steps of an episode; None for an infinite horizon. Of horizon and discount the model
+            keeps its own only if neither is given.
         discount
             What a reward of the next step counts, with a horizon or without; with an infinite
             horizon 1 stands for the average reward per step. None: all steps count alike.
