@@ -198,6 +198,8 @@ def test_wrong_arguments_are_refused():
         up.FiniteMDP.from_frame(WALK, 4, initial_state="pub")
     with pytest.raises(ValueError, match=r"probabilities of start sum to 1, and the least is -0.5"):
         up.FiniteMDP.from_frame(WALK, 4, initial_state={"home": -0.5, "work": 1.5})
+    with pytest.raises(ValueError, match=r"probabilities of start sum to 0; they must"):
+        up.FiniteMDP.from_frame(WALK, 4, initial_state={})
     with pytest.raises(ValueError, match="state 'home' is unknown"):
         up.FiniteMDP.from_frame(WALK, 4, states=["work", "pub"])
 

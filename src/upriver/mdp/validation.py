@@ -135,7 +135,8 @@ def check_initial(states: Array, weights: Array, n_states: int) -> None:
 
 def check_distribution(name: str, weights: Array) -> None:
     if not ((weights >= 0).all() and abs(weights.sum() - 1.0) <= ROW_TOLERANCE):
-        numbers = f"sum to {weights.sum():.9g}, and the least is {weights.min():g}"
+        least = f", and the least is {weights.min():g}" if weights.size else ""
+        numbers = f"sum to {weights.sum():.9g}{least}"
         raise ValueError(f"{name} {numbers}; they must be at least 0 and sum to 1")
 
 
