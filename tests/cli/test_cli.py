@@ -61,6 +61,17 @@ def test_run_table_and_resume(capsys, spec, tmp_path):
     code, out, _ = call(capsys, "table", folder, "--against", "random", "--of", "regret")
     assert code == 0 and out.splitlines()[0].split()[:3] == ["environment", "agent", "pairs"]
     assert [line.split()[:3] for line in out.splitlines()[1:]] == [["riverswim-3", "ucrl-mnl", "2"]]
+    _, exact, _ = call(
+        capsys, "table", folder, "--against", "random", "--of", "regret", "--format", "csv"
+    )
+    (row,) = csv.DictReader(io.StringIO(exact))
+    frame = up.load_runs(folder).to_pandas()
+    total = frame.groupby(["agent", "seed"])["regret"].sum()
+    gaps = total["ucrl-mnl"] - total["random"]
+    reach = 12.7062047 * gaps.std() / 2**0.5
+    assert float(row["minus random"]) == pytest.approx(gaps.mean(), rel=1e-12)
+    assert float(row["ci_low"]) == pytest.approx(gaps.mean() - reach)
+    assert float(row["ci_high"]) == pytest.approx(gaps.mean() + reach)
 
 
 def test_table_formats_agree(capsys, spec, tmp_path):

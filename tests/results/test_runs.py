@@ -197,6 +197,11 @@ def test_time_leaves_out_the_first_episode_and_interruptions():
     assert typical_seconds([lazy]) == pytest.approx(5.0)
     assert typical_seconds([np.array([3.0])]) == 3.0
     assert typical_seconds([np.array([5000.0, 2.0])]) == 2.0
+    # a stream that plans in its first tenth alone: 10 plans of 100 in 1,000 steps cost 1 a step
+    early = np.where(np.arange(1001) % 10 == 1, 100.0, 0.0) * (np.arange(1001) < 100)
+    assert typical_seconds([early] * 3, "step") == pytest.approx(1.0)
+    early[900] = 5e6
+    assert typical_seconds([early, early * 0.0, early * 0.0 + 1.0], "step") <= 1.0
 
 
 def test_agents_that_do_the_same_work_take_the_same_time(sweep):
@@ -285,6 +290,15 @@ def test_a_discounted_stream_has_no_line_of_the_optimum():
     average = make_sample(np.ones((2, 3)), env="average")._replace(unit="step")
     found = find_optimal_values([discounted(1.0, 4.0), discounted(1.0, 8.0), episodes, average])
     assert found == {"episodes": 10.0, "average": 10.0}
+
+
+def test_a_name_of_two_problems_has_no_line_of_the_optimum():
+    short, long = (
+        make_sample(np.ones((2, k)), env="river", best=best)._replace(about={"run": {"digest": d}})
+        for k, best, d in ((3, 5.0, "a" * 32), (4, 6.4, "b" * 32))
+    )
+    assert find_optimal_values([short]) == {"river": 5.0}
+    assert find_optimal_values([short, long]) == {}
 
 
 def test_rounding_is_no_regret():

@@ -58,8 +58,13 @@ def table(
     samples = sorted(results.samples, key=lambda sample: runs.natural_key(sample.env))
     write = to_markdown if format == "markdown" else to_text
     if against is not None:
-        head, *body = compare_with(samples, against, of)
-        text = to_csv(head, body) if format == "csv" else write([head, *body], words=2)
+        rows = compare_with(samples, against, of)
+        head = ["environment", "agent", "pairs", f"minus {against}"]
+        if format == "csv":
+            text = to_csv([*head, "ci_low", "ci_high"], rows)
+        else:
+            body = [[*head, "95% interval"], *map(round_difference, rows)]
+            text = write(body, words=2)
     elif format == "csv":
         head = [CSV_NAMES.get(name, name) for name in Row._fields]
         text = to_csv(head, summarize(samples, of))
@@ -112,28 +117,38 @@ def make_block(rows: list[Row], unit: str) -> tuple[str, list[list[str]]]:
     return title, cells
 
 
-def compare_with(samples: list[Sample], agent: str, of: str) -> list[list[str]]:
-    """Return every sample minus that of one agent on the same problem and seeds."""
+def compare_with(samples: list[Sample], agent: str, of: str) -> list[list[Any]]:
+    """Return every sample minus that of one agent on the same problem and seeds.
+
+    A row has the environment, the agent, the number of pairs, the mean and both limits.
+    """
     from upriver.experiments.registry import unknown
     from upriver.results.runs import label_samples
     from upriver.results.statistics import paired_difference
-    from upriver.results.tables import format_numbers
 
     names = sorted({s.agent for s in samples})
     if agent not in names:
         raise unknown("against", agent, names)
-    rows = [["environment", "agent", "pairs", f"minus {agent}", "95% interval"]]
+    rows = []
     labelled = list(zip(label_samples(samples), samples, strict=True))
     for name, base in labelled:
         for label, s in labelled if base.agent == agent else ():
             if s.agent == agent or s.problem != base.problem:
                 continue
             label = label if name == agent else f"{label}, minus {name}"
-            row = [s.env, label, "0", "–", "–"]
+            row = [s.env, label, 0, np.nan, np.nan, np.nan]
             if np.isin(s.seeds, base.seeds).any():
                 d = paired_difference(s, base, of)
-                mean, low, high = format_numbers([d.mean, d.low, d.high])
-                mean = mean if mean.startswith("-") else f"+{mean}"
-                row[2:] = str(d.pairs), mean, low if low == "–" else f"{low} to {high}"
+                row[2:] = d.pairs, d.mean, d.low, d.high
             rows.append(row)
     return rows
+
+
+def round_difference(row: list[Any]) -> list[str]:
+    """Return a row of `compare_with` as text; the mean has a sign, and the interval is one cell."""
+    from upriver.results.tables import format_numbers
+
+    env, label, pairs, *numbers = row
+    mean, low, high = format_numbers(numbers)
+    mean = mean if mean.startswith(("-", "–")) else f"+{mean}"
+    return [env, label, str(pairs), mean, low if low == "–" else f"{low} to {high}"]

@@ -216,7 +216,9 @@ def read_results(folder: str | Path) -> Results:
     for key, records in sorted(groups.items()):
         columns = [(r.run.seed, [r.table[name].to_numpy() for name in NUMBERS]) for r in records]
         more: dict[str, Any] = {"unit": records[0].unit, "about": records[0].about}
-        more["seconds"] = typical_seconds([r.table["seconds"].to_numpy() for r in records])
+        more["seconds"] = typical_seconds(
+            [r.table["seconds"].to_numpy() for r in records], records[0].unit
+        )
         more["detail"] = next((r.detail for r in records if r.detail is not None), None)
         samples.append(stack_runs(key, columns)._replace(**more))
     return Results(samples, problems)
@@ -234,15 +236,19 @@ def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
     return Sample(*given, uniform_value=float(uniform[0, 0]))
 
 
-def typical_seconds(runs: Sequence[Array]) -> float:
+def typical_seconds(runs: Sequence[Array], unit: str = "episode") -> float:
     """Return the time of an episode: the median of the means of blocks of episodes, over all runs.
 
     The first episode of a run, which compiles, is left out. Medians of block means ignore single
-    interruptions and count plans that are made now and then.
+    interruptions and count plans that are made now and then. A stream makes most of its plans in
+    its first blocks, so there the medians are over runs, and their mean is over the blocks.
     """
-    blocks = [block for seconds in runs for block in np.array_split(seconds[1:], BLOCKS)]
-    means = [block.mean() for block in blocks if len(block)]
-    return float(np.median(means or [x[0] for x in runs]))
+    means = [[x.mean() for x in np.array_split(y[1:], BLOCKS) if len(x)] for y in runs]
+    if not any(means):
+        return float(np.median([x[0] for x in runs]))
+    if unit == "step":
+        return float(np.mean([np.median(blocks) for blocks in zip(*means, strict=False)]))
+    return float(np.median(np.concatenate(means)))
 
 
 def find_store(folder: str | Path) -> Path:
@@ -298,13 +304,15 @@ def find_optimal_values(samples: Sequence[Sample]) -> dict[str, float]:
     """Return {environment: mean optimal value}, which figures draw as a line.
 
     A discounted stream has none: its optimal values are those of the states that an agent reached.
+    Nor has a name that stands for several problems.
     """
     found = {}
     for env in dict.fromkeys(s.env for s in samples):
         group = [s for s in samples if s.env == env]
         values = np.concatenate([s.optimal_values.ravel() for s in group])
         differ = np.ptp(values) > ROUNDING * np.abs(values).max()
-        if not differ or all(s.unit == "episode" for s in group):
+        one = len({s.problem[1] for s in group}) == 1
+        if not differ or (one and all(s.unit == "episode" for s in group)):
             found[env] = float(np.mean([s.optimal_values.mean() for s in group]))
     return found
 
