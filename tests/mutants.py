@@ -180,8 +180,9 @@ KERNELS: list[Mutant] = [
     ("kernels/episodes.py", "if uniforms[t, 2] < restart", "if uniforms[t, 2] < 0.5 * restart"),
     ("kernels/model.py", "DECREMENT = 1e-10", "DECREMENT = 1.0"),
     ("kernels/linear.py", "beta * np.sqrt(norm2)", "beta * norm2"),
-    ("kernels/ellipsoid.py", "ascend(p, first, n, target, beta, 1.0, 1e-3, search)",
-     "ascend(p, first, n, target, beta, 0.5, 1e-3, search)"),
+    ("kernels/ellipsoid.py", "middle = 0.5 * (level + values[u])", "middle = level"),
+    ("kernels/ellipsoid.py", "or (done and is_global(n, beta, search))",
+     "or is_global(n, beta, search)"),
 ]  # fmt: skip
 LOGS: list[Mutant] = [
     # Importance sampling, doubly robust, censoring

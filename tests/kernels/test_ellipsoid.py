@@ -133,6 +133,42 @@ def test_a_second_maximum_is_found_where_the_best_successor_is_likely_already(or
     assert search(p, features, values, 150.0) == pytest.approx(4.548, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("p", "features", "values", "w"),
+    [
+        # the better successor underflows where the first climb ends
+        ([0.71, 0.016, 0.27], [[0, 0], [-180, 0], [703, -407]], [1.0, 8.6, 5.4], [-1.0, 0.0]),
+        # a step of the climb points more to the centre than up
+        (
+            [0.24, 0.0035, 0.15, 0.57, 0.0079, 0.022],
+            [[0, 0], [-32.2, 0], [-47.0, 2.1], [-61.4, -84.0], [34.2, 48.0], [-160.7, 23.1]],
+            [1.0, 0.11, 0.02, 0.81, 0.3, 0.05],
+            [0.821, -0.57],
+        ),
+        # all steps are used up where the second best successor is almost certain
+        (
+            [0.2, 0.43, 0.15, 0.22],
+            [[0, 0], [114.7, 0], [4.2, -11.3], [5.1, -12.2]],
+            [0.27, 0.78, 0.14, 1.0],
+            [0.073, -0.997],
+        ),
+        # the maximum is far from where the best successor is likeliest
+        (
+            [0.29, 0.11, 0.054, 0.43, 0.11],
+            [[0, 0], [15.3, 0], [23.0, 9.9], [7.5, -0.2], [6.7, -10.4]],
+            [0.02, 0.93, 0.59, 0.81, 0.16],
+            [0.836, -0.548],
+        ),
+    ],
+)
+def test_no_point_of_a_wide_ball_is_better(p, features, values, w):
+    """A search once ended at other local maxima here, or before a maximum."""
+    p, features, values, w = np.array(p), np.array(features, float), np.array(values), np.array(w)
+    assert w @ w <= 1.0
+    found = search(p / p.sum(), features, values, 1.0)
+    assert expectation(p, features @ w, values) <= found <= values.max()
+
+
 @pytest.mark.parametrize("per_step", [False, True])
 def test_a_plan_has_the_maximum_of_every_pair_and_step(rng, per_step):
     """The pass starts each search at the maximiser of the next step; the values are those of

@@ -16,11 +16,12 @@ L^T (Cov_a - Cov_b) L. `ascend` climbs F, with t the expectation at the current 
 Its steps are Newton's with the concave part of the Hessian alone: short ones always rise, and where
 one successor is above t there is no other part.
 
-The expectation is not concave, but the log-probability of one successor is. So there is a start for
-every local maximum that a better successor dominates: where that successor is likeliest.
+The expectation is not concave, but F is where one successor alone counts as above t.
 `maximize_in_ellipsoid` climbs from a given w, which is the maximiser at the next step of the plan.
-Where that is not certainly the maximum of the whole ball, see `is_global`, it climbs again from
-where each better successor is likeliest.
+Where that is not certainly the maximum of the whole ball, see `is_global`, it climbs again for each
+better successor, from where F is largest with the others above t left out; t is halfway between the
+maximum found and the value of that successor. A maximum that none of these climbs reaches is
+missed, so where `is_global` does not hold the search is a heuristic.
 """
 
 from collections import namedtuple
@@ -44,22 +45,18 @@ TIE = 1e-10
 """Maxima of (4) that differ by less, in parts of the largest range of next values, are ties."""
 
 
-Search = namedtuple(
-    "Search", "values target w old q gap weight gradient step outward mean root matrix"
-)
-"""The work arrays of a search, (n,) each but the last two, for the largest n: V; a target, 1 for
-one successor and 0 for the others; the point w of the ball, and w before a step; q, the
-probabilities at w; the gap V - E_q[V]; the weight q gap, divided by the sum of its positive entries
-a - b; the gradient L^T (a - b); the step; outward, (multiplier I + C)^-1 w, C as in `concave_step`;
-the mean L^T b; the root L (n, n) in its first n - 1 columns; and multiplier I + C, or its Cholesky
-factor."""
+Search = namedtuple("Search", "values w old q gap weight gradient step outward mean root matrix")
+"""The work arrays of a search, (n,) each but the last two, for the largest n: V; the point w of the
+ball, and w before a step; q, the probabilities at w; the gap V - t; the weight a - b; the gradient
+L^T (a - b); the step; outward, (multiplier I + C)^-1 w, C as in `concave_step`; the mean L^T b; the
+root L (n, n) in its first n - 1 columns; and multiplier I + C, or its Cholesky factor."""
 
 
 @njit_inline
 def new_search(n):
     """Return a `Search` for pairs of at most n successors."""
-    x, root, matrix = np.empty((11, n)), np.empty((n, n)), np.empty((n, n))
-    return Search(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10], root, matrix)
+    x, root, matrix = np.empty((10, n)), np.empty((n, n)), np.empty((n, n))
+    return Search(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], root, matrix)
 
 
 @njit_inline
@@ -108,31 +105,43 @@ def tilt(p, first, n, search):
 
 @njit_inline
 def set_level(n, values, search):
-    """gap = V - t with t = E_q[V], and weight = q gap; returns t and the sum of weight above 0.
+    """gap = V - t with t = E_q[V]; returns t.
 
     Values are counted from that of the likeliest successor, so that no gap is lost to rounding.
     """
-    q, gap, weight = search.q, search.gap, search.weight
+    q, gap = search.q, search.gap
     likely = 0
     for u in range(n):
         likely = u if q[u] > q[likely] else likely
     offset = 0.0
     for u in range(n):
         offset += q[u] * (values[u] - values[likely])
-    above = 0.0
     for u in range(n):
         gap[u] = values[u] - values[likely] - offset
-        weight[u] = q[u] * gap[u]
-        above += max(weight[u], 0.0)
-    return values[likely] + offset, above
+    return values[likely] + offset
 
 
 @njit_inline
-def concave_step(n, multiplier, tangent, search):
-    """Write the step (multiplier I + C)^-1 (gradient - multiplier w), C = L^T Cov_b L.
+def weigh(n, search):
+    """weight = a - b; returns the sums of q gap above the level and of -q gap below it."""
+    above = below = 0.0
+    for u in range(n):
+        y = search.q[u] * search.gap[u]
+        search.weight[u] = y
+        above += max(y, 0.0)
+        below -= min(y, 0.0)
+    for u in range(n):
+        if search.weight[u] != 0.0:
+            search.weight[u] /= above if search.weight[u] > 0.0 else below
+    return above, below
+
+
+@njit_inline
+def concave_step(n, multiplier, pull, tangent, search):
+    """Write the step (multiplier I + C)^-1 (gradient - pull w), C = L^T Cov_b L.
 
     -C is the concave part of the Hessian of F. With `tangent` the step is kept in the plane that
-    touches the sphere at w. Returns step . gradient, at least 0.
+    touches the sphere at w. Returns step . gradient, at least 0 with `tangent` or without a pull.
     """
     root, weight, w, m = search.root, search.weight, search.old, n - 1
     mean, matrix, step, outward = search.mean, search.matrix, search.step, search.outward
@@ -146,7 +155,7 @@ def concave_step(n, multiplier, tangent, search):
                 y -= min(weight[u], 0.0) * root[u, k] * root[u, j]
             matrix[k, j] = y
         matrix[k, k] += multiplier
-        step[k] = search.gradient[k] - multiplier * w[k]
+        step[k] = search.gradient[k] - pull * w[k]
         outward[k] = w[k]
     cholesky(matrix, m, multiplier)
     solve_lower(matrix, m, step)
@@ -181,30 +190,28 @@ def move(p, first, n, beta, size, tangent, search):
         for k in range(n - 1):
             w[k] *= scale
     tilt(p, first, n, search)
-    above = below = 0.0
-    for u in range(n):
-        above += search.q[u] * max(search.gap[u], 0.0)
-        below -= search.q[u] * min(search.gap[u], 0.0)
+    above, below = weigh(n, search)
     return np.log(above / below) if below > 0.0 else np.inf
 
 
 @njit_inline
-def ascend(p, first, n, values, beta, enough, gain, search):
-    """Climb from search.w to a local maximum of E_q[values] over |w| <= beta, and return it.
+def ascend(p, first, n, values, beta, enough, gain, fixed, search):
+    """Climb from search.w to a local maximum of E_q[values] over |w| <= beta.
 
-    Ends where it is at least `enough` or a step gains no more than `gain`, and leaves q and the
-    gaps of the last w in `search`.
+    Returns the value, and whether it is one: whether the last step gained no more than `gain`. A
+    climb also ends after `ASCENT_STEPS`, where no step rises, where every probability above or
+    below the level underflows, and at `enough`. With `fixed` it climbs F of the gaps in `search`
+    instead, and its value says nothing. Leaves q and the gaps of the last w in `search`.
     """
     root, w, weight, gradient = search.root, search.w, search.weight, search.gradient
     m, square, reach = n - 1, beta * beta, REACH
     tilt(p, first, n, search)
-    value, above = set_level(n, values, search)
+    value = -np.inf if fixed else set_level(n, values, search)
     for _ in range(ASCENT_STEPS):
-        if value >= enough or not above > 0.0:
-            break
+        above, below = weigh(n, search)
+        if value >= enough or not (above > 0.0 and below > 0.0):
+            return value, False
         slope2 = outward = length2 = 0.0
-        for u in range(n):
-            weight[u] /= above
         for k in range(m):
             y = 0.0
             for u in range(k + 1, n):
@@ -215,7 +222,7 @@ def ascend(p, first, n, values, beta, enough, gain, search):
             length2 += w[k] * w[k]
             search.old[k] = w[k]
         if not slope2 > 0.0:
-            break
+            return value, True
         # On the boundary the multiplier of |w|^2 / 2 <= beta^2 / 2 at a maximum is its outward
         # slope over beta. Inside it is 0, and a little keeps steps short; at the estimate, where
         # nothing is known, it is that of the fixed point w = beta gradient / |gradient|.
@@ -223,10 +230,13 @@ def ascend(p, first, n, values, beta, enough, gain, search):
         multiplier = np.sqrt(slope2) / beta * (0.1 if length2 > 0.0 else 1.0)
         if tangent:
             multiplier = outward / square
-        slope = concave_step(n, multiplier, tangent, search)
-        most = slope + multiplier * max(square - length2, 0.0)  # about what it would gain
+        slope = concave_step(n, multiplier, multiplier, tangent, search)
+        room = multiplier * max(square - length2, 0.0)
+        if not tangent and not slope > 0.01 * room:  # towards the centre rather than up
+            slope = concave_step(n, multiplier, 0.0, False, search)
+        most = slope + room  # about what it would gain
         if most * above <= gain and most < 1e-3:
-            break
+            return value, True
         rise, widest = 0.0, 0.0
         for u in range(n):
             y = 0.0
@@ -234,21 +244,21 @@ def ascend(p, first, n, values, beta, enough, gain, search):
                 y += root[u, k] * search.step[k]
             widest = max(widest, abs(y))
         size = reach / widest if widest > reach else 1.0
+        before = np.log(above / below)
         for _ in range(HALVINGS):
-            rise = move(p, first, n, beta, size, tangent, search)
+            rise = move(p, first, n, beta, size, tangent, search) - before
             if rise > 0.0:
                 break
             size *= 0.3
         if not rise > 0.0:
             move(p, first, n, beta, 0.0, False, search)
-            break
+            return value, False
         reach *= 2.0
-        old_above = above
-        new, above = set_level(n, values, search)
-        value = max(value, new)
-        if rise * max(old_above, above) <= gain and rise < 1e-3:
-            break
-    return value
+        if not fixed:
+            value = max(value, set_level(n, values, search))
+        if max(rise, slope) * above <= gain and max(rise, slope) < 1e-3:
+            return value, True
+    return value, False
 
 
 @njit_inline
@@ -269,6 +279,8 @@ def is_global(n, beta, search):
             y += q[u] * gap[u] * root[u, k]
         outward += y * w[k]
         slope2 += y * y
+    if not above > 0.0:
+        return False
     limit = 4.0 * outward / (above * beta * beta)
     if not outward > 0.999999 * beta * np.sqrt(slope2):
         limit = 0.0
@@ -289,9 +301,9 @@ def maximize_in_ellipsoid(p, first, n, products, at, beta, starts, search):
 
     p: probabilities, those of the pair from `first` on; products: G, flat, from `at` on;
     search.values: V. starts, from `at` on: n + 1 points w of n - 1 numbers
-    each to begin with, which become the maximiser, then where each successor is likeliest.
+    each, to begin with, which become the maximiser and the points of F of each better successor.
     """
-    values, target, w, m = search.values, search.target, search.w, n - 1
+    values, w, m = search.values, search.w, n - 1
     mean, top, bottom = 0.0, -np.inf, np.inf
     for u in range(n):
         mean += p[first + u] * values[u]
@@ -314,20 +326,22 @@ def maximize_in_ellipsoid(p, first, n, products, at, beta, starts, search):
     gain = TOLERANCE * (top - bottom)
     enough = top - gain
     w[:m] = starts[at : at + m]
-    best = ascend(p, first, n, values, beta, enough, gain, search)
+    best, done = ascend(p, first, n, values, beta, enough, gain, False, search)
     starts[at : at + m] = w[:m]
-    if is_global(n, beta, search):
+    if best >= enough or (done and is_global(n, beta, search)):
         return best, top - bottom
     level = best
     for u in range(n):
         if values[u] > level:
-            target[:n] = 0.0
-            target[u] = 1.0
             own = starts[at + (u + 1) * m : at + (u + 2) * m]
             w[:m] = own
-            ascend(p, first, n, target, beta, 1.0, 1e-3, search)
+            middle = 0.5 * (level + values[u])
+            for t in range(n):
+                search.gap[t] = min(values[t] - middle, 0.0)
+            search.gap[u] = values[u] - middle
+            ascend(p, first, n, values, beta, np.inf, np.inf, True, search)
             own[:] = w[:m]
-            value = ascend(p, first, n, values, beta, enough, gain, search)
+            value, _ = ascend(p, first, n, values, beta, enough, gain, False, search)
             if value > best:
                 best = value
                 starts[at : at + m] = w[:m]
