@@ -113,12 +113,15 @@ BAR = re.compile(r'<mover accent="true">(?=(?:(?!</mover>).)*ˉ)', re.DOTALL)
 NORM = re.compile(r'<mo((?: class="\w+")?)>‖</mo>')
 """The bars of a norm: without this only the left one grows with what is inside."""
 FUNCTION = re.compile(r"\\(log|exp)\s+(?=[\\A-Za-z])")
+SHORT_FRACTION = re.compile(r"(\\[td]?frac)\s*(\d)\s*(\d)")
+"""\\frac12: docutils reads the digits as one number, the numerator."""
 TAG = re.compile(r"\\tag\{([^{}]*)\}")
 BIG = re.compile(r"\\([Bb]igg?)\s*(\\[{}|]|[()\[\]|])")
 
 
 def mathml(tex: str, node) -> str:
     """Return a formula as MathML, made by docutils; unknown TeX commands give a warning."""
+    tex = SHORT_FRACTION.sub(r"\1{\2}{\3}", tex)
     tex = ACCENT.sub(r"{\\\1{\2}{}}", tex)  # {}: else an index would go below the letter
     tex = FUNCTION.sub(r"\\\1\\,", tex)  # a thin space before the argument
     tex = BIG.sub(lambda m: rf"\{m[1]}{'r' if m[2][-1] in ')]}' else 'l'}{m[2]}", tex)

@@ -51,7 +51,7 @@ def main():
         colour = plt.get_cmap("Blues")(shade)
         axes.plot(x, y, color=colour, linewidth=1.6, label=str(k))
     axes.plot(*truth, "*", color="#d55e00", markersize=11)
-    axes.annotate("truth", truth, xytext=(8, -12), textcoords="offset points", color="#d55e00")
+    axes.annotate("truth", truth, xytext=(12, 6), textcoords="offset points", color="#d55e00")
     axes.set(xlabel=f"log-odds of the intended step, {names[0]}", ylabel=f"{names[1]}")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(title="episodes", frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))

@@ -183,7 +183,7 @@ def test_the_library_makes_what_the_command_makes(tmp_path, capsys):
     model = up.fit_transitions("next_state:action", pd.read_csv(file), reward=reward, horizon=6,
                                cluster="patient", individual="patient")  # fmt: skip
     made = up.decide(model)
-    assert made.headline in capsys.readouterr().out
+    assert made.headline in " ".join(capsys.readouterr().out.split())
     assert made.checks.rows[0]["value"] == pytest.approx(made.value.value)
     assert made.gain.value == pytest.approx(made.value.value - made.behaviour.value)
     assert made.model.fitted.n_clusters == 300

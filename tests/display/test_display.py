@@ -224,8 +224,11 @@ def test_a_policy_is_drawn_over_steps():
     plan = up.solve(up.envs.riverswim(n_states=4, horizon=16))
     board = colours_of(plan.plot())
     assert board.shape[:2] == plan.policy.shape
-    same = plan.policy == plan.policy[0, 0]
+    ties = np.array([plan.find_ties(h) for h in range(16)])
+    assert ties[-1].tolist() == [False, True, True, False], "in the last step only the ends pay"
+    same = (plan.policy == plan.policy[0, 0]) & ~ties
     assert np.array_equal((board == board[0, 0]).all(axis=2), same)
+    assert (board[ties] == board[-1, 1]).all(), "actions that are equally good have no colour"
 
 
 def test_names_with_dollar_signs_are_not_formulas():

@@ -88,7 +88,7 @@ def format_brief(value: Any, most: int = 60) -> str:
     elif getattr(type(value), "__repr__", None) is format_line:
         text = make_card(value).brief or type(value).__name__
     elif isinstance(value, list | dict) or (isinstance(value, tuple) and len(value) > 4):
-        text = f"{len(value)} {'entries' if len(value) != 1 else 'entry'}"
+        text = f"{len(value)} {'entries' if len(value) != 1 else 'entry'}" if value else "none"
     elif isinstance(value, tuple):
         text = f"({', '.join(map(format_brief, value))})"
     elif callable(value) and hasattr(value, "__name__"):

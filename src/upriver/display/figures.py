@@ -76,16 +76,17 @@ def plot_learning(panels: Mapping[str, Mapping[str, Array]]) -> Figure:
 
 
 @figure_style()
-def plot_policy(table: Array, states: Any, actions: Any) -> Figure:
+def plot_policy(table: Array, states: Any, actions: Any, ties: Array | None = None) -> Figure:
     """Plot the actions of a policy (H, S): states to the right, steps downwards.
 
-    Where states are pairs of whole numbers, a map of the first step.
+    Where states are pairs of whole numbers, a map of the first step. ties: (H, S) where several
+    actions are equally good, which is grey.
     """
     from upriver.display import maps
 
+    ties = np.zeros(table.shape, bool) if ties is None else ties
     if actions is not None and maps.find_grid(states) is not None:
-        return maps.plot_policy_map(table[0], states, actions)
-    from matplotlib.colors import to_rgb
+        return maps.plot_policy_map(table[0], states, actions, ties[0])
     from matplotlib.ticker import MaxNLocator
 
     n_steps, n_states = table.shape
@@ -94,18 +95,26 @@ def plot_policy(table: Array, states: Any, actions: Any) -> Figure:
     height = 1.1 + min(max(n_steps, 4), 40) * 0.09
     figure, axes = new_figure(min(WIDTHS["two"], 2.0 + 0.22 * n_states), height)
     ax: Axes = axes[0, 0]
-    ax.imshow(np.array([to_rgb(c) for c in pick_colours(action_names)])[table], aspect="auto")
+    ax.imshow(action_colours(table, action_names, ties), aspect="auto")
     ax.grid(visible=False)
     ax.set(xlabel="state", ylabel="step")
     label_states(ax, state_names)
     if any(len(str(s)) > 3 for s in state_names[:MAX_LABELS]):
         ax.tick_params(axis="x", rotation=90)
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    add_action_legend(ax, table, action_names)
+    add_action_legend(ax, table, action_names, ties)
     return figure
 
 
-def add_action_legend(ax: Axes, table: Array, actions: Sequence[Any]) -> None:
+def action_colours(table: Array, actions: Sequence[Any], ties: Array) -> Array:
+    """Return (..., 3) the colour of each action of a table, grey where actions tie."""
+    from matplotlib.colors import to_rgb
+
+    colours = np.array([to_rgb(c) for c in pick_colours(actions)])[table]
+    return np.where(ties[..., None], to_rgb(PALE), colours)
+
+
+def add_action_legend(ax: Axes, table: Array, actions: Sequence[Any], ties: Array) -> None:
     """Name the colours of the actions of a table above the axes; many numbers get a colour bar."""
     from matplotlib.patches import Patch
 
@@ -118,11 +127,15 @@ def add_action_legend(ax: Axes, table: Array, actions: Sequence[Any]) -> None:
 
         scale = ScalarMappable(Normalize(values[0], values[-1]), "viridis")
         ticks = MaxNLocator(integer=True)
-        ax.figure.colorbar(scale, ax=ax, label="action", pad=0.02, ticks=ticks)
+        label = "action (grey: several are best)" if ties.any() else "action"
+        ax.figure.colorbar(scale, ax=ax, label=label, pad=0.02, ticks=ticks)
         return
-    handles = [Patch(color=colours[a], label=as_label(actions[a])) for a in np.unique(table)]
+    shown = np.unique(table[~ties]) if not ties.all() else []
+    handles = [Patch(color=colours[a], label=as_label(actions[a])) for a in shown]
+    handles += [Patch(color=PALE, label="several are best")] if ties.any() else []
+    n_columns = int(min(4, max(1, ax.figure.get_figwidth())))  # about an inch for each name
     above: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
-    ax.legend(handles=handles, ncols=4, handlelength=1.0, columnspacing=1.2, **above)
+    ax.legend(handles=handles, ncols=n_columns, handlelength=1.0, columnspacing=1.2, **above)
 
 
 @figure_style()

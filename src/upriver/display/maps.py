@@ -17,11 +17,11 @@ from upriver.display.figures import (
     INK,
     PALE,
     WIDTHS,
+    action_colours,
     add_action_legend,
     as_label,
     figure_style,
     new_figure,
-    pick_colours,
 )
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def set_limits(ax: Axes, grid: Array, **labels: str) -> None:
     (top, left), (bottom, right) = grid.min(axis=0), grid.max(axis=0)
     limits = {"xlim": (left - 0.6, right + 0.6), "ylim": (bottom + 0.6, top - 0.6)}
     ax.set(aspect="equal", **limits, **labels)  # pyright: ignore[reportArgumentType]
+    ax.locator_params(integer=True, min_n_ticks=1)
     ax.grid(visible=False)
 
 
@@ -177,21 +178,26 @@ def draw_diagram(ax: Axes, matrix: Array, states: Sequence[Any]) -> None:
 
 
 @figure_style()
-def plot_policy_map(table: Array, states: Sequence[Any], actions: Sequence[Any]) -> Figure:
-    """Plot the actions (S,) of states that are pairs: colours, and arrows of named directions."""
-    grid, colours = find_grid(states), pick_colours(actions)
+def plot_policy_map(
+    table: Array, states: Sequence[Any], actions: Sequence[Any], ties: Array
+) -> Figure:
+    """Plot the actions (S,) of states that are pairs: colours, and arrows of named directions.
+
+    Where several actions are equally good, which `ties` (S,) says, the cell is grey.
+    """
+    grid = find_grid(states)
     assert grid is not None
     n_rows, n_columns = np.ptp(grid, axis=0) + 1
     side = min(WIDTHS["two"] / n_columns, 0.45)
-    figure, axes = new_figure(max(2.6, (n_columns + 1) * side), (n_rows + 1) * side + 0.4)
+    figure, axes = new_figure(max(3.0, (n_columns + 1) * side), (n_rows + 1) * side + 0.4)
     ax: Axes = axes[0, 0]
     set_limits(ax, grid, xlabel="column", ylabel="row")
     cells: Any = {"marker": "s", "s": (side * 60.0) ** 2}
-    ax.scatter(*grid[:, ::-1].T, c=[colours[a] for a in table], **cells)
+    ax.scatter(*grid[:, ::-1].T, c=action_colours(table, actions, ties), **cells)
     moves = np.array([COMPASS.get(str(a).lower(), (0, 0)) for a in actions])[table]
-    named = moves.any(axis=1)
+    named = moves.any(axis=1) & ~ties
     draw_arrows(ax, grid[named], 0.6 * moves[named], "white")
-    add_action_legend(ax, table, actions)
+    add_action_legend(ax, table, actions, ties)
     return figure
 
 

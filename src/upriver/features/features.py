@@ -95,10 +95,11 @@ class Features:
         if data.size and not np.isfinite([data.min(), data.max()]).all():  # makes no mask of size n
             kept = sparse.coo_array(matrix)
             at = np.flatnonzero(~np.isfinite(kept.data))[0]
-            s, a, s2 = (int(x[kept.row[at]]) for x in self.task.triples)
+            s, a, s2 = (x[kept.row[at]] for x in self.task.triples)
+            states, action = self.task.state_names, self.task.action_names[a]
             raise ValueError(
-                f"features of row {kept.row[at]} (s={s}, a={a}, s'={s2}) hold {kept.data[at]}; "
-                "they must be finite"
+                f"features of row {kept.row[at]} (s={states[s]!r}, a={action!r}, "
+                f"s'={states[s2]!r}) hold {kept.data[at]}; they must be finite"
             )
         if not isinstance(self.spread, str):
             nonnegative_number("spread", self.spread)

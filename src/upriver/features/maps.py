@@ -57,7 +57,9 @@ def tabular(task: Task, at_reference: float) -> Features:
     if not len(used):
         used = np.array([0])  # every pair has one successor: keep one coordinate that is 0
     s, a, s2 = task.triples
-    names = [f"s={s[i]} a={a[i]} s'={s2[i]}" for i in used] if len(used) <= 10_000 else None
+    names, (states, actions) = None, (task.state_names, task.action_names)
+    if len(used) <= 10_000:
+        names = [f"s={states[s[i]]} a={actions[a[i]]} s'={states[s2[i]]}" for i in used]
     return Features(task, matrix[:, used], names, task.n_states * task.n_actions * task.n_states)
 
 

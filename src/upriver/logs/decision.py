@@ -30,6 +30,7 @@ from upriver.logs.value import (
 from upriver.logs.value_function import build_value_function
 from upriver.mdp import Task
 from upriver.mdp.writing import write_file
+from upriver.mnl.fitted import wrap_lines
 
 ROUNDING = 1e-12  # share of the values below which a gain is rounding
 MISFIT = 0.01  # p-value below which the page says that the model does not fit
@@ -108,7 +109,7 @@ class Decision:
         found = [f"{k} {show(x.value)} [{show(x.low)}, {show(x.high)}]" for k, x in numbers.items()]
         if self.realised is not None:
             found.append(f"mean of the log {show(self.realised['value'])}")
-        return "\n".join([*lines, "; ".join(found), self.validity, *self.doubts])
+        return "\n".join(wrap_lines([*lines, "; ".join(found), self.validity, *self.doubts]))
 
     @property
     def doubts(self) -> list[str]:
@@ -257,7 +258,8 @@ def reward_text(model: TransitionModel) -> str:
         return f"{weight}{source.column} ({way})"
 
     def of_states(given: dict[Any, Any]) -> str:
-        return ", ".join(f"{name} {value:g}" for name, value in given.items()) + ", others 0"
+        others = ", others 0" if len(given) < model.state_names.size else ""
+        return ", ".join(f"{name} {value:g}" for name, value in given.items()) + others
 
     if isinstance(reward, str):
         return name_outcome(reward.split("~")[0].strip().strip("`"))

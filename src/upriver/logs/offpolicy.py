@@ -459,8 +459,8 @@ def compare_estimates(rows: list[dict[str, Any]], z: float) -> str:
     effective = others[0]["effective"]
     if effective < FEW:
         return (
-            f"the log can hardly check this policy: its episodes are worth {effective:.1f} of the "
-            "policy's own"
+            f"the log can hardly check this policy: its episodes say as much as {effective:.1f} "
+            "played by the policy"
         )
 
     def distance(row: dict[str, Any]) -> float:

@@ -266,8 +266,10 @@ class Table:
         """Return DuckDB's type of each column; the columns of a frame go into the view `source`."""
         for name in columns:
             if name not in self.names and name != GIVEN_WEIGHTS:
+                own = name in ("state", "action", "next_state")
+                hint = "; columns names those of the state, the action and the next state" * own
                 raise ValueError(f"{self.title} has no column {name!r}; it has "
-                                 f"{listed(self.names, 40)}")  # fmt: skip
+                                 f"{listed(self.names, 40)}{hint}")  # fmt: skip
         if self.file is None:
             arrays = {c: self.arrow_column(c) for c in columns}
             lengths = {c: len(x) for c, x in arrays.items()}

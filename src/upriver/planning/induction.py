@@ -129,12 +129,25 @@ class Plan(NamedTuple):
         return to_frame({"step": h, "state": states, **actions, "value": values})
 
     def plot(self) -> Any:
-        """A figure of the actions by state and step; of probabilities, the likeliest actions."""
+        """A figure of the actions by state and step, grey where several are equally good.
+
+        Of probabilities it has the likeliest actions.
+        """
         from upriver.display import figures
 
         names = (None, None) if self.task is None else (self.task.states, self.task.actions)
-        table = self.policy if self.policy.ndim == 2 else self.policy.argmax(axis=2)
-        return figures.plot_policy(table, *names)
+        if self.policy.ndim == 3:
+            return figures.plot_policy(self.policy.argmax(axis=2), *names)
+        if self.backup is None:
+            return figures.plot_policy(self.policy, *names)
+        ties = np.array([self.find_ties(h) for h in range(len(self.policy))])
+        return figures.plot_policy(self.policy, *names, ties)
+
+    def find_ties(self, h: int) -> Array:
+        """(S,) whether several actions are best at step h, up to rounding."""
+        q = self.q(h)
+        best = q.max(axis=1, keepdims=True)
+        return (q >= best - 1e-9 * np.abs(best)).sum(axis=1) > 1
 
     def on(self, task: Task) -> Array:
         """(H, S) the policy in the order of another task's states and actions, matched by name."""
