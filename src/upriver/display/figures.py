@@ -133,7 +133,8 @@ def add_action_legend(ax: Axes, table: Array, actions: Sequence[Any], ties: Arra
     shown = np.unique(table[~ties]) if not ties.all() else []
     handles = [Patch(color=colours[a], label=as_label(actions[a])) for a in shown]
     handles += [Patch(color=PALE, label="several are best")] if ties.any() else []
-    n_columns = int(min(4, max(1, ax.figure.get_figwidth())))  # about an inch for each name
+    figure: Any = ax.figure
+    n_columns = int(min(4, max(1, figure.get_figwidth())))  # about an inch for each name
     above: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
     ax.legend(handles=handles, ncols=n_columns, handlelength=1.0, columnspacing=1.2, **above)
 

@@ -23,6 +23,7 @@ from upriver.logs.tables import Rows, Table, array_of, is_same, listed
 MOST = 6  # states or words that a line of a summary names
 
 
+@add_repr
 class History(NamedTuple):
     """The rows of a log, individual by individual, in the order of their steps."""
 
@@ -39,6 +40,9 @@ class History(NamedTuple):
     broken: Array  # (m,) whether the row starts elsewhere than where the row before it goes
     when: Array  # (m,) the step of each row, as the log has it
     choice: Array  # (m,) the row of the choice data, or triple, of the fit
+
+    def card(self) -> Card:
+        return Card({"rows": len(self.state), "individuals": len(self.labels)})
 
 
 @add_repr
