@@ -109,7 +109,7 @@ def test_a_broken_reward_is_refused_by_name(problem, value, data):
     bad = reward.copy()
     bad[index] = value
     s, a = index[-2:]
-    with pytest.raises(ValueError, match=rf"reward of .*s={s}, a={a}.* must be finite numbers"):
+    with pytest.raises(ValueError, match=rf"reward of .*s={s}, a={a}.* must be a finite number"):
         FiniteMDP.from_arrays(transition, bad, horizon, initial)
 
 

@@ -41,16 +41,9 @@ def pack(
         return pack_dense(task, matrix, own_first)
     n_pairs, d = len(task.sizes), matrix.shape[1]
 
-    # A cell is a feature that is not zero in all rows of a pair. Zeros are not stored.
-    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    pair = np.repeat(np.arange(n_pairs), task.sizes)[row]
-    cells, cell = np.unique(pair.astype(np.int64) * d + matrix.indices, return_inverse=True)
-    cell_pair, cell_column = cells // d, cells % d
-    low = np.where(np.bincount(cell, minlength=len(cells)) < task.sizes[cell_pair], 0.0, np.inf)
-    high = np.where(low == 0.0, 0.0, -np.inf)
-    np.minimum.at(low, cell, matrix.data)
-    np.maximum.at(high, cell, matrix.data)
-    columns = describe_columns(d, cell_column, low, high)
+    row = np.repeat(np.arange(matrix.shape[0], dtype=np.int32), np.diff(matrix.indptr))
+    pair = np.repeat(np.arange(n_pairs, dtype=np.int32), task.sizes)[row]
+    cell, cell_pair, cell_column, columns = find_cells(task, matrix, pair)
 
     # The columns of a pair are its cells, own ones first.
     own = columns.is_own & (own_first or bool(columns.is_own.all()))
@@ -86,6 +79,22 @@ def pack(
     first_pair = start_of(np.bincount(block[block_pairs], minlength=len(size)))
     numbers = slot[of_pair], features, block_pairs
     return new_layout(task, pairs, first_pair, size, n_own, numbers, values), columns
+
+
+def find_cells(task: Task, matrix: Any, pair: Array) -> tuple[Array, Array, Array, Columns]:
+    """Return the cell of each stored number, the pair and column of each cell, and the columns.
+
+    A cell is a feature that is not zero in all rows of a pair; zeros are not stored. pair: that of
+    each stored number.
+    """
+    d = matrix.shape[1]
+    cells, cell = np.unique(pair.astype(np.int64) * d + matrix.indices, return_inverse=True)
+    cell_pair, cell_column = (f(cells, d).astype(np.int32) for f in (np.floor_divide, np.mod))
+    low = np.where(np.bincount(cell, minlength=len(cells)) < task.sizes[cell_pair], 0.0, np.inf)
+    high = np.where(low == 0.0, 0.0, -np.inf)
+    np.minimum.at(low, cell, matrix.data)
+    np.maximum.at(high, cell, matrix.data)
+    return cell.astype(np.int32), cell_pair, cell_column, describe_columns(d, cell_column, low, high)
 
 
 def pack_dense(task: Task, matrix: Array, own_first: bool) -> tuple[Layout, Columns]:

@@ -170,8 +170,7 @@ class Task:
     @cached_property
     def triple_keys(self) -> Array:
         """(n,) the number (s * A + a) * S + s' of every row, ascending."""
-        s, a, s2 = self.triples
-        return (s * self.n_actions + a) * self.n_states + s2
+        return validation.triple_keys(self.indptr, self.successors, self.n_states)
 
     @cached_property
     def units(self) -> Units:
@@ -204,12 +203,18 @@ class Task:
         """
         if self.reward is None or self.infinite_horizon:
             return np.zeros(self.n_states, bool)
-        s, _, s2 = self.triples
         reward, extra = self.user_rewards
-        total = np.repeat(reward, self.sizes, axis=1) + (extra if extra.size else 0.0)
-        paid = np.abs(total).max(axis=0) > 1e-12 * np.abs(total).max()
-        goes_on = (s != s2) | paid
-        return np.bincount(s[goes_on], minlength=self.n_states) == 0
+        if extra.size:
+            most = np.abs(np.repeat(reward, self.sizes, axis=1) + extra).max(axis=0)
+            paid = most > 1e-12 * most.max()
+        else:
+            most = np.abs(reward).max(axis=0)
+            paid = np.repeat(most > 1e-12 * most.max(), self.sizes)
+        numbers = np.arange(self.n_states, dtype=np.int32)  # half of the memory of row numbers
+        state = np.repeat(numbers, np.diff(self.indptr[:: self.n_actions]))
+        ends = np.ones(self.n_states, bool)
+        ends[state[(state != self.successors) | paid]] = False
+        return ends
 
     @cached_property
     def least_addition(self) -> Array:
@@ -300,13 +305,13 @@ class Task:
         """
         triple_reward, partial = self.next_state_reward, self.partial_reward
         if triple_reward is not None or partial is not None:
-            pairs = np.repeat(np.arange(len(support[0]) - 1), np.diff(support[0]))
-            wanted, known = pairs * self.n_states + support[1], self.triple_keys
+            wanted = validation.triple_keys(*support, self.n_states)
+            known = self.triple_keys
             position = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
             same = known[position] == wanted
             if triple_reward is not None:
                 mean = self.by_pair(triple_reward) / np.maximum(self.sizes, 1)
-                triple_reward = np.where(same, triple_reward[:, position], mean[:, pairs])
+                triple_reward = np.where(same, triple_reward[:, position], mean[:, wanted // self.n_states])
             if partial is not None:
                 partial = np.where(same, partial[position], np.nan)
         new = dict(zip(("indptr", "successors"), support, strict=True))

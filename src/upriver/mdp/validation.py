@@ -84,6 +84,12 @@ def check_support(support: Support, task: Task) -> Support:
     return indptr, read_only_copy(successors, np.int32)
 
 
+def triple_keys(indptr: Array, successors: Array, n_states: int) -> Array:
+    """Return (n,) the number (s * A + a) * S + s' of every row of a support, ascending."""
+    pairs = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    return pairs * n_states + successors
+
+
 def check_covers(support: Support, task: Task, name: str) -> None:
     """Refuse a support that lacks a reachable state or has actions that the task does not have."""
     indptr, successors = support
@@ -91,9 +97,10 @@ def check_covers(support: Support, task: Task, name: str) -> None:
     if extra.any():
         pair = task.describe_pair(int(np.argmax(extra)))
         raise ValueError(f"{name} has successors for {pair}, an action that the state lacks")
-    pairs = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    given = pairs * task.n_states + successors  # ascending, as every support is
-    missing = np.setdiff1d(task.triple_keys, given)
+    needed, given = (
+        triple_keys(*of, task.n_states) for of in ((task.indptr, task.successors), support)
+    )
+    missing = np.setdiff1d(needed, given)
     if missing.size:
         pair, s2 = divmod(int(missing[0]), task.n_states)
         left_out = f"successor {task.state_names[s2]!r} of {task.describe_pair(pair)}"
