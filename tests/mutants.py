@@ -219,7 +219,7 @@ LOGS: list[Mutant] = [
     ("logs/value_function.py", "ENOUGH = 0.01", "ENOUGH = 0.5"),
     ("logs/value_function.py", "for share in (1.0, 0.5, 0.25, 0.125):", "for share in (1.0,):"),
     ("logs/value_function.py", "(1.0 - share) * here + share * aim", "here + share * aim"),
-    ("logs/behaviour.py", "few = range(len(here)) if is_adjusted(*scores.shape) else ()", "few = ()"),
+    ("logs/behaviour.py", "range(len(here)) if is_adjusted(*scores.shape) else ()", "()"),
     ("logs/value_function.py", "found[: len(theta)] += fitted.ridge_part @ theta", "pass"),
     ("logs/value_function.py", "- cross.T @ (onto @ paid)", ""),
     ("logs/value_function.py", "fitted.bread @ theta + onto @ paid)", "fitted.bread @ theta)"),

@@ -94,7 +94,8 @@ def find_cells(task: Task, matrix: Any, pair: Array) -> tuple[Array, Array, Arra
     high = np.where(low == 0.0, 0.0, -np.inf)
     np.minimum.at(low, cell, matrix.data)
     np.maximum.at(high, cell, matrix.data)
-    return cell.astype(np.int32), cell_pair, cell_column, describe_columns(d, cell_column, low, high)
+    columns = describe_columns(d, cell_column, low, high)
+    return cell.astype(np.int32), cell_pair, cell_column, columns
 
 
 def pack_dense(task: Task, matrix: Array, own_first: bool) -> tuple[Layout, Columns]:

@@ -311,7 +311,8 @@ class Task:
             same = known[position] == wanted
             if triple_reward is not None:
                 mean = self.by_pair(triple_reward) / np.maximum(self.sizes, 1)
-                triple_reward = np.where(same, triple_reward[:, position], mean[:, wanted // self.n_states])
+                mean = mean[:, wanted // self.n_states]
+                triple_reward = np.where(same, triple_reward[:, position], mean)
             if partial is not None:
                 partial = np.where(same, partial[position], np.nan)
         new = dict(zip(("indptr", "successors"), support, strict=True))

@@ -92,8 +92,7 @@ def triple_keys(indptr: Array, successors: Array, n_states: int) -> Array:
 
 def check_covers(support: Support, task: Task, name: str) -> None:
     """Refuse a support that lacks a reachable state or has actions that the task does not have."""
-    indptr, successors = support
-    extra = (np.diff(indptr) > 0) & (task.sizes == 0)
+    extra = (np.diff(support[0]) > 0) & (task.sizes == 0)
     if extra.any():
         pair = task.describe_pair(int(np.argmax(extra)))
         raise ValueError(f"{name} has successors for {pair}, an action that the state lacks")
