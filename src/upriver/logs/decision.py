@@ -25,6 +25,7 @@ from upriver.logs.value import (
     PolicyValues,
     compare_policies,
     policy_value,
+    show,
     value_function,
 )
 from upriver.logs.value_function import build_value_function
@@ -234,13 +235,6 @@ def adjusted_gain(
     degrees = function.degrees(function.at(function.origin))
     z = one_sided(degrees, 0.5 + confidence / 2.0)
     return replace(gain, low=min(lowest(function, w, z).value, gain.low))
-
-
-def show(number: float) -> str:
-    """Return a number with three or four digits, in full where it is large, a dash for nan."""
-    if not np.isfinite(number):
-        return "–"
-    return f"{number:,.0f}" if 1e4 <= abs(number) < 1e15 else f"{number:.4g}"
 
 
 def reward_text(model: TransitionModel) -> str:

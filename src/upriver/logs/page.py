@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.checks import Array
-from upriver.logs.decision import Decision, show
+from upriver.logs.decision import Decision
 from upriver.logs.offpolicy import ValueChecks, is_absorbing
 from upriver.logs.tables import value_or_list
+from upriver.logs.value import show
 from upriver.logs.value_function import (
     action_values,
     as_probabilities,

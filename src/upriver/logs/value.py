@@ -28,6 +28,13 @@ from upriver.logs.value_function import (
 )  # fmt: skip
 
 
+def show(number: float, digits: int = 4) -> str:
+    """Return a number with a few digits, in full where it is large, a dash for nan."""
+    if not np.isfinite(number):
+        return "–"
+    return f"{number:,.0f}" if 10**digits <= abs(number) < 1e15 else f"{number:.{digits}g}"
+
+
 @add_repr
 @dataclass(frozen=True, repr=False)
 class PolicyValue:
@@ -49,7 +56,7 @@ class PolicyValue:
         facts: dict[str, Any] = {
             "value": float(self.value),
             "standard error": float(self.standard_error),
-            f"{100 * self.confidence:g}% interval": f"{self.low:.4g} to {self.high:.4g}",
+            f"{100 * self.confidence:g}% interval": f"{show(self.low)} to {show(self.high)}",
         }
         if self.unseen > 1e-9:
             facts[f"{self.steps} in pairs without data"] = float(self.unseen)
@@ -58,8 +65,8 @@ class PolicyValue:
     def summary(self) -> str:
         """Return the value and its interval as text."""
         text = (
-            f"{self.value:.4g} ± {self.standard_error:.3g}, {100 * self.confidence:g}% interval "
-            f"[{self.low:.4g}, {self.high:.4g}]"
+            f"{show(self.value)} ± {show(self.standard_error, 3)}, {100 * self.confidence:g}% "
+            f"interval [{show(self.low)}, {show(self.high)}]"
         )
         if self.unseen > 1e-9:
             text += (
@@ -101,7 +108,9 @@ class PolicyValues:
         return np.array([x.value for x in self.each.values()])
 
     def card(self) -> Card:
-        facts = {str(k): f"{x.value:.4g} [{x.low:.4g}, {x.high:.4g}]" for k, x in self.each.items()}
+        facts = {
+            str(k): f"{show(x.value)} [{show(x.low)}, {show(x.high)}]" for k, x in self.each.items()
+        }
         return Card(facts, more="difference(), ratio(), acceptability(), draws(), plot()")
 
     def summary(self) -> str:
