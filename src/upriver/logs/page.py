@@ -57,7 +57,7 @@ def decision_page(decision: Decision) -> str:
     n_differ = sum(x.differs for x in advised)
     text = {
         "title": f"Decide from {decision.source}",
-        "advice": sentence(words_of(advised)),
+        "advice": f"What to do: {words_of(advised)}.",
         "headline": decision.headline,
         "adjustment": decision.adjustment,
         "validity": decision.validity,
