@@ -113,11 +113,11 @@ def coverage(problem, n_episodes, n_logs=1000, ridge=1e-6, **setting):
     held = dict.fromkeys(truth, 0)
     for seed in range(n_logs):
         counts = a_log(problem, n_episodes, seed)
-        model = fit_counts(problem.phi, counts, ridge, task).at(**setting)
+        model = fit_counts(problem.phi, counts, ridge, task).at(start=start, **setting)
         for names, true in truth.items():
             policies = [problem.policies.get(k, k) for k in names]
             of = up.policy_value if len(names) == 1 else up.compare_policies
-            found = of(model, *policies, start=start)
+            found = of(model, *policies)
             held[names] += found.low <= true <= found.high
     return {" minus ".join(names): n / n_logs for names, n in held.items()}
 

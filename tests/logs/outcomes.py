@@ -73,7 +73,7 @@ def outcomes(rng):
         name: true_value(POLICY, table, 0.5, late[name]) - true_value(OTHER, table, 0.5, late[name])
         for name, table in tables.items()
     }
-    found = up.compare_policies(at.at(start=0), POLICY, OTHER, rewards=rewards, discount=LATE)
+    found = up.compare_policies(at, POLICY, OTHER, rewards=rewards)
     held = {name: x.low <= true[name] <= x.high for name, x in found.each.items()}
     gap = found.difference("cost", "years")
     held["cost minus years"] = gap.low <= true["cost"] - true["years"] <= gap.high

@@ -162,4 +162,5 @@ def posterior_reward(task: Task, sums: RewardSums | None, rng: np.random.Generat
     if sums is None:
         return task.reward_rows
     total, visits = task.by_pair(sums.total), task.by_pair(sums.visits)
+    total = np.maximum(total, 0.0)  # rounding may leave less
     return rng.beta(1.0 + total, 1.0 + np.maximum(visits - total, 0.0))[None]
