@@ -496,7 +496,7 @@ def test_a_mean_of_few_rows_has_the_quantiles_of_t():
 
 @pytest.mark.parametrize("reward", ["cost", "cost ~ action", "cost ~ action + next_state"])
 def test_a_state_that_is_never_left_pays_nothing_whatever_the_reward(rng, reward):
-    """A tenth dies in each step; a linear model of the reward paid the dead for ever."""
+    """A tenth dies in each step; a linear model of the reward paid them in every later step."""
     n, died = 400, 40
     log = {"state": rng.choice(["ill", "well"], n), "action": rng.choice(["drug", "rest"], n),
            "next_state": ["dead"] * died + ["ill", "well"] * ((n - died) // 2),
