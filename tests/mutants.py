@@ -300,22 +300,19 @@ LOGS: list[Mutant] = [
     ("logs/rewards.py", "rows.weight * e * f) for f", "e * f) for f"),
     # Triple effects
     # Rewards from choices
-    ("logs/dynamic_choice.py", "scores = direct + gamma * (matrix @ dv) - self.spread(dv)",
-     "scores = direct + matrix @ dv - self.spread(dv)"),
-    ("logs/dynamic_choice.py", "gamma * (matrix.T @ (counts[h] + weight)) - visits[h + 1]",
-     "gamma * (matrix.T @ counts[h]) - visits[h + 1]"),
-    ("logs/dynamic_choice.py", "total[m:, m:] += x.T @ ((times * around)[:, None] * x)", "pass"),
-    ("logs/dynamic_choice.py", "total[:, m:] += cross.T", "pass"),
+    ("logs/dynamic_choice.py", "scores = direct + gamma * (matrix @ dv)",
+     "scores = direct + matrix @ dv"),
+    ("logs/dynamic_choice.py", "gamma * (matrix.T @ counts) - visits",
+     "matrix.T @ counts - visits"),
+    ("logs/dynamic_choice.py", "hessian[:, m:] += dv[following, :m]",
+     "hessian[:, m:] -= dv[following, :m]"),
     ("logs/reward_model.py", "(len(sums) / (len(sums) - 1.0))", "1.0"),
-    ("logs/reward_model.py", "jacobian[own] = -found.hessian[own]",
-     "jacobian[:m] = -found.hessian[:m]"),
-    ("logs/reward_model.py", "sums[at, m:] += model.log.cluster_scores(model.theta)", "pass"),
+    ("logs/reward_model.py", "jacobian[:m] = -found.hessian",
+     "jacobian[:m, :m] = -found.hessian[:, :m]"),
+    ("logs/reward_model.py", "parts.append(pd.DataFrame(moves, list(model.log.clusters)))", "pass"),
     ("logs/reward_model.py", "elif kind == \"classical\" or", "elif kind == \"robust\" or"),
-    ("logs/reward_model.py", "covariance * np.outer(free, free)", "covariance"),
-    ("logs/reward_model.py", "setting = log.discount, log.horizon, log.joint",
-     "setting = log.horizon, log.joint"),
-    ("logs/reward_model.py", "reward * (log.discount ** np.arange(log.horizon))",
-     "reward * np.ones(log.horizon)"),
+    ("logs/reward_model.py", "* np.outer(free, free)", "* np.outer(free | True, free | True)"),
+    ("logs/reward_model.py", "return (*names, log.discount), log", "return names, log"),
 ]  # fmt: skip
 STATIONARY = "planning/test_infinite_horizon.py"
 VALUES = "logs/test_value.py logs/test_infinite_horizon.py"

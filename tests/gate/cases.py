@@ -472,7 +472,7 @@ def fit_choice_data(clustered: bool) -> Outputs:
     return describe_fit(fitted) | {"robust": fitted.with_errors("robust").standard_errors}
 
 
-def fit_bus_rewards(**setting: Any) -> Outputs:
+def fit_bus_rewards() -> Outputs:
     """Fit the rewards behind the choices of whoever replaces an engine (dynamic choice)."""
     import pandas as pd
 
@@ -490,8 +490,8 @@ def fit_bus_rewards(**setting: Any) -> Outputs:
     table["mileage"] = with_errors(table["mileage"])
     state = rng.integers(n, size=300)
     action = np.where(rng.random(300) < 0.1 + 0.1 * state, "new", "go")
-    log = pd.DataFrame({"state": state, "action": action, "step": np.arange(300) % 3})
-    model = up.fit_rewards("0 + replaced + mileage", log, mdp, states=table, **setting)
+    log = pd.DataFrame({"state": state, "action": action})
+    model = up.fit_rewards("0 + replaced + mileage", log, mdp, 0.9, states=table)
     return {
         "theta": model.theta,
         "standard_errors": np.asarray(model.bse),
@@ -816,8 +816,7 @@ def all_cases() -> dict[str, Callable[[], Outputs]]:
     made["evidence"] = evaluate_evidence
     made["fit_choices"] = partial(fit_choice_data, False)
     made["fit_choices_clusters"] = partial(fit_choice_data, True)
-    made["fit_rewards"] = partial(fit_bus_rewards, discount=0.9)
-    made["fit_rewards_horizon"] = partial(fit_bus_rewards, horizon=3)
+    made["fit_rewards"] = fit_bus_rewards
 
     for name in LOG_MODELS:
         made[f"log_fit_{name}"] = partial(fit_log, name)

@@ -124,14 +124,12 @@ def test_the_estimate_is_that_of_a_search_over_value_iterations(log, model):
 
 
 def test_the_summary_fits_into_80_columns(model, log, transitions):
-    joint = up.fit_rewards(
-        FORMULA, log, transitions, 0.95, states=bus_table(), cluster="bus", joint=True
-    )
-    for made in (model, joint):
+    two = up.fit_rewards(FORMULA, log, transitions, 0.95, states=bus_table(), cluster="bus")
+    for made in (model, two):
         text = made.summary()
         assert max(map(len, text.split("\n"))) <= 80
         assert "discount 0.95" in text and "mileage" in text and "1200 choices" in text
-    assert "30 clusters" in text and "transitions: one" in text
+    assert "30 clusters" in text and "transitions: estimated before, with" in text
     assert "RewardModel" in repr(model) and "replaced + mileage" in repr(model)
 
 
@@ -248,38 +246,6 @@ def test_choices_of_weight_0_are_as_if_absent(log):
     np.testing.assert_allclose(one.bse, other.bse, rtol=1e-9)
 
 
-def test_with_a_finite_horizon_each_step_has_its_own_choices():
-    """Expected counts have their maximum at the truth; the last step is a plain logit."""
-    mdp, horizon, w = bus_mdp(), 6, np.array([-2.0, -0.5])
-    table = bus_table()
-    v, rows = np.zeros(N_STATES), []
-    _, p = true_probabilities(mdp)
-    reward = table[["replaced", "mileage"]].to_numpy() @ w
-    for h in reversed(range(horizon)):
-        q = reward.reshape(-1, 2) + 0.9 * p @ v - 0.1 * h * np.array([0.0, 1.0])
-        v = special.logsumexp(q, axis=1)
-        chance = np.exp(q - v[:, None])
-        rows += [(s, a, h, chance[s, i]) for s in range(N_STATES)
-                 for i, a in enumerate(("keep", "replace"))]  # fmt: skip
-    log = pd.DataFrame(rows, columns=["state", "action", "month", "n"])
-    model = up.fit_rewards(
-        "0 + replaced + mileage + replaced:month", log, mdp, 0.9, horizon=horizon, weights="n",
-        states=table, step="month",
-    )  # fmt: skip
-    np.testing.assert_allclose(model.params, [-2.0, -0.5, -0.1], atol=1e-6)
-    found = model.predict().sort_values(["month", "state", "action"])["probability"].to_numpy()
-    wanted = log.sort_values(["month", "state", "action"])["n"].to_numpy()
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
-    assert model.policy.horizon == horizon and model.mdp.horizon == horizon
-    # the MDP discounts in its rewards
-    value, v = up.evaluate(model.mdp, model.policy), np.zeros(N_STATES)
-    for h in reversed(range(horizon)):
-        chance = found.reshape(horizon, N_STATES, 2)[h]
-        paid = reward.reshape(-1, 2) - 0.1 * h * np.array([0.0, 1.0])
-        v = (chance * (paid + 0.9 * p @ v)).sum(axis=1)
-    np.testing.assert_allclose(value[0], v, atol=1e-5)
-
-
 def test_states_may_lack_actions():
     """Expected counts have their maximum at the truth also where some states have one action."""
     rng, w = np.random.default_rng(4), np.array([1.0, -0.5])
@@ -351,17 +317,15 @@ def test_covariates_make_a_decision_problem_for_each_of_their_values():
     np.testing.assert_allclose(again.params, model.params, atol=0.1)
     at = again.at(dear=2.0, make="new")
     assert at.transitions.values == {"make": "new"} and len(again.log.problems) == 3
-    np.testing.assert_allclose(at.problem.prob[0], fitted.at(make="new", discount=0.95).prob[0])
+    np.testing.assert_allclose(at.problem.prob, fitted.at(make="new", discount=0.95).prob[0])
 
 
-def test_joint_and_two_step_estimates_and_their_errors(log, transitions):
-    """The joint likelihood is at its maximum, and its covariance that of a numerical Hessian."""
-    settings = {"states": bus_table(), "cluster": "bus"}
+def test_errors_of_two_steps_are_those_of_murphy_and_topel(log, transitions):
+    """With a numerical Hessian of the choices; their term of correlation is 0."""
     transitions = transitions.with_errors("classical")
-    two = up.fit_rewards(FORMULA, log, transitions, 0.95, **settings)
-    joint = up.fit_rewards(FORMULA, log, transitions, 0.95, joint=True, **settings)
-    assert joint.llf > two.llf + transitions.llf
-    table, data = bus_table()[["replaced", "mileage"]].to_numpy(), transitions.log.data
+    settings = {"states": bus_table(), "cluster": "bus"}
+    two = up.fit_rewards(FORMULA, log, transitions, 0.95, **settings).with_errors("classical")
+    table = bus_table()[["replaced", "mileage"]].to_numpy()
     task, phi = transitions.task, transitions.steps[0].matrix
     column = (log["action"] == "replace").to_numpy().astype(int)
     pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
@@ -375,36 +339,30 @@ def test_joint_and_two_step_estimates_and_their_errors(log, transitions):
         for _ in range(600):
             q = reward + 0.95 * p @ v
             v = np.logaddexp(q[:, 0], q[:, 1])
-        chosen = (q - v[:, None])[log["state"].to_numpy(), column].sum()
-        return chosen - data.evaluate(beta[2:], False)[0]
+        return (q - v[:, None])[log["state"].to_numpy(), column].sum()
 
-    best, k, step = joint.params.to_numpy(), 4, 1e-3
-    assert joint.llf == pytest.approx(likelihood(best), abs=1e-7)
-    hessian = np.zeros((k, k))
-    for i in range(k):
+    best, m, k, step = two.beta, 2, 4, 1e-3
+    assert two.llf == pytest.approx(likelihood(best), abs=1e-7)
+    hessian = np.zeros((m, k))
+    for i in range(m):
         for j in range(k):
             e, f = step * np.eye(k)[i], step * np.eye(k)[j]
             corners = [likelihood(best + a * e + b * f) * a * b for a in (-1, 1) for b in (-1, 1)]
             hessian[i, j] = sum(corners) / (4 * step**2)
         slope = (likelihood(best + e) - likelihood(best - e)) / (2 * step)
         assert abs(slope) < 1e-2
-    classical = joint.with_errors("classical").cov_params().to_numpy()
-    np.testing.assert_allclose(classical, np.linalg.inv(-hessian), rtol=2e-3, atol=1e-7)
-    # two steps: the textbook formula of Murphy and Topel without the term of correlation
-    found, m = two.found, 2
-    bread, cross = np.linalg.inv(-found.hessian[:m, :m]), found.hessian[:m, m:]
-    middle = cross @ transitions.with_errors("classical").cov_params().to_numpy() @ cross.T
+    bread, cross = np.linalg.inv(-hessian[:, :m]), hessian[:, m:]
+    middle = cross @ transitions.cov_params().to_numpy() @ cross.T
     wanted = bread + bread @ middle @ bread
-    np.testing.assert_allclose(two.with_errors("classical").cov_params(), wanted, rtol=1e-6)
-    known = two.with_errors("classical", transitions=False)
-    np.testing.assert_allclose(known.cov_params(), bread, rtol=1e-8)
-    assert ", without their error" in known.summary()
+    np.testing.assert_allclose(two.cov_params(), wanted, rtol=2e-3, atol=1e-7)
+    known = up.fit_rewards(FORMULA, log, two.mdp, 0.95, states=bus_table())
+    np.testing.assert_allclose(known.cov_params(), bread, rtol=2e-3, atol=1e-7)
+    assert "transitions: known" in known.summary()
     assert two.transitions.theta == pytest.approx(transitions.theta)
-    assert joint.transitions.theta == pytest.approx(best[2:])
     # the same errors where the transitions come with features instead of a formula
     plain = up.fit_transitions(log, features=transitions.steps[0], task=transitions.task)
     again = up.fit_rewards(FORMULA, log, plain, 0.95, states=bus_table())
-    np.testing.assert_allclose(again.cov_params(), wanted, rtol=1e-4)
+    np.testing.assert_allclose(again.cov_params(), two.cov_params(), rtol=1e-4)
 
 
 def test_sandwiches_are_those_of_sums_over_rows_and_clusters(log, transitions):
@@ -412,7 +370,7 @@ def test_sandwiches_are_those_of_sums_over_rows_and_clusters(log, transitions):
     two = up.fit_rewards(FORMULA, log, transitions, 0.95, states=bus_table(), cluster="bus")
     a = (log["action"] == "replace").to_numpy().astype(int)
     score = np.zeros((len(log), 4))
-    score[:, :2] = two.found.parts[0].scores[0, log["state"].to_numpy() * 2 + a][:, :2]
+    score[:, :2] = two.found.parts[0].scores[log["state"].to_numpy() * 2 + a][:, :2]
     frame = bus_moves().merge(transitions.predict(log), on=["state", "action", "next_state"])
     frame = frame.sort_values("row")
     means = frame.assign(one=frame["one"] * frame["probability"],
@@ -420,8 +378,8 @@ def test_sandwiches_are_those_of_sums_over_rows_and_clusters(log, transitions):
     means = means.groupby("row")[["one", "two"]].sum().to_numpy()
     seen = log.merge(bus_moves(), how="left")[["one", "two"]].to_numpy()
     score[:, 2:] = seen - means
-    jacobian = -two.found.hessian
-    jacobian[2:, :2], jacobian[2:, 2:] = 0.0, transitions.fitted.information
+    jacobian = np.zeros((4, 4))
+    jacobian[:2], jacobian[2:, 2:] = -two.found.hessian, transitions.fitted.information
     inverse = np.linalg.inv(jacobian)
     sums = pd.DataFrame(score).groupby(log["bus"].to_numpy()).sum().to_numpy()
     wanted = inverse @ (sums.T @ sums * 30 / 29) @ inverse.T
@@ -432,8 +390,10 @@ def test_sandwiches_are_those_of_sums_over_rows_and_clusters(log, transitions):
     np.testing.assert_allclose(two.with_errors("robust").covariance, wanted, rtol=1e-6)
     # without the error of the transitions: the sandwich of the choices alone
     bread, grown = np.linalg.inv(jacobian[:2, :2]), 30 / 29
+    settings = {"states": bus_table(), "cluster": "bus"}
+    known = up.fit_rewards(FORMULA, log, two.mdp, 0.95, **settings)
     for kind, rows in (("cluster", sums * np.sqrt(grown)), ("robust", score)):
-        alone = two.with_errors(kind, transitions=False)
+        alone = known.with_errors(kind)
         wanted = bread @ rows[:, :2].T @ rows[:, :2] @ bread.T
         np.testing.assert_allclose(alone.cov_params(), wanted, rtol=1e-6)
 
@@ -455,12 +415,8 @@ def test_clusters_of_the_transitions_stay_where_choices_have_none(log, transitio
     [
         ({"discount": 1.0}, "discount is 1.0; it must be at least 0 and less than 1"),
         ({"discount": -0.1}, "discount is -0.1; it must be a"),
-        ({"discount": None}, "discount is None; it must be at least 0"),
-        ({"discount": 1.5, "horizon": 3}, "discount is 1.5; with a horizon it must be from 0 to 1"),
-        ({"horizon": 0}, "horizon is 0"),
-        ({"horizon": 3}, "has no column 'step'"),
+        ({"discount": None}, "discount is None; it must be a"),
         ({"columns": "state"}, "columns is a str; it must be a list of text"),
-        ({"joint": True}, "joint is True; transitions must come from fit_transitions"),
         ({"cluster": "one"}, "column 'one' has one cluster"),
         ({"transitions": "mdp"}, "transitions is a str; it must be a FiniteMDP"),
         ({"missing": "skip"}, "missing is 'skip'"),
@@ -509,7 +465,7 @@ def test_choices_that_are_predicted_perfectly_have_no_maximum(log):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["known", "estimated", "joint", "cluster"])
+@pytest.mark.parametrize("case", ["known", "estimated", "cluster"])
 def test_intervals_cover_in_95_of_100_logs(case):
     """500 logs: the share has a standard error of 1%, and 93 to 97% are accepted.
 
@@ -534,9 +490,7 @@ def test_intervals_cover_in_95_of_100_logs(case):
                 "one + two", log, states=moves, cluster=cluster, discount=0.95,
                 successors=moves[["state", "action", "next_state"]],
             )  # fmt: skip
-        model = up.fit_rewards(
-            FORMULA, log, transitions, 0.95, states=table, cluster=cluster, joint=case == "joint"
-        )
+        model = up.fit_rewards(FORMULA, log, transitions, 0.95, states=table, cluster=cluster)
         covered += holds(model) / 500
         classical += holds(model.with_errors("classical")) / 500
     assert ((covered >= 0.93) & (covered <= 0.97)).all(), covered
