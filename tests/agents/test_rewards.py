@@ -105,6 +105,14 @@ def test_the_upper_bound_by_hand(task):
     assert upper == pytest.approx(0.375 + np.sqrt(2 * np.log(20)) * np.sqrt(variance / 2))
 
 
+def test_a_neglected_action_is_doubted_more(task):
+    visits = np.zeros(len(task.sizes))
+    visits[:2] = 38.0, 2.0
+    count = rewards.count_errors(task, visits, 1.5)
+    assert count[:2] == pytest.approx([1.5, np.sqrt(2 * np.log(20))])
+    assert (count[2:] == 1.5).all()
+
+
 @pytest.fixture
 def line():
     """States 0 to 3, either action may go on or back; nobody leaves state 3, the goal."""

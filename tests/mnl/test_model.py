@@ -91,3 +91,23 @@ def test_the_information_gathered_is_that_of_the_core_that_has_most(rng, kind):
     one = play(rng, task, made, 1, local=False)
     expected = np.linalg.slogdet(gram(task, matrix(made), one.counts[0], 0.4) / 0.4)[1]
     assert model.logdet_ratio(made, one) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["pooled", "one-hot"])
+@pytest.mark.parametrize("n_states", [3, 40])  # few and many successors: two forms of products
+def test_errors_are_multiplied_pair_by_pair(rng, kind, n_states):
+    """As if the model had been told other weights of the errors, one pair at a time."""
+    task = any_mdp(rng, n_states, 2, horizon=5).task()
+    made = make(kind, rng, task)
+    counts = rng.integers(0, 3, (1, task.n_triples)).astype(float)
+
+    def fitted(errors):
+        weights, kept = model.ErrorWeights(errors, errors), {"local": True, "factored": True}
+        new = model.start(made, 0.4, 1, with_products=True, weights=weights, **kept)
+        return model.refit(made, new, counts, weights)
+
+    once, factor = fitted(1.0), rng.choice([1.0, 3.0], len(task.sizes))
+    found = model.multiply_errors(made, once, factor).inverse_products
+    is_more = np.repeat(factor > 1.0, np.diff(made.layout.product_start))
+    expected = np.where(is_more, fitted(3.0).inverse_products, once.inverse_products)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)

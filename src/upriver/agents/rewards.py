@@ -74,6 +74,17 @@ def optimistic_reward(task: Task, sums: RewardSums | None, scale: float) -> Arra
     return np.where(visits > 0, np.minimum(total / n + scale / np.sqrt(n), 1.0), 1.0)[None]
 
 
+def count_errors(task: Task, visits: Array, least: float) -> Array:
+    """Return (S*A,) the number of standard errors that the doubt about a pair counts.
+
+    It is `least`, or sqrt(2 log(N(s) / N(s, a))) where that is more, so that an action that was
+    unlucky, and was neglected since, is tried again.
+    """
+    of_state = np.repeat(visits.reshape(task.n_states, -1).sum(axis=1), task.n_actions)
+    ratio = np.maximum(of_state, 1.0) / np.maximum(visits, 1.0)
+    return np.maximum(least, np.sqrt(2.0 * np.log(ratio)))
+
+
 IMAGINARY = 4.0
 """Imaginary observations of a pooled variance in the variance of each triple."""
 
@@ -81,12 +92,11 @@ IMAGINARY = 4.0
 def triple_upper_bound(task: Task, sums: RewardSums, errors: float) -> Array:
     """Return an upper bound of the reward of each triple, at most 1, (1, n).
 
-    Where a pair was tried and led to s', it is the mean that the triple has paid and a number of
-    standard errors of it: `errors`, or sqrt(2 log(N(s) / N(s, a))) where that is more, so that an
-    action that was unlucky is tried again. The variance of a triple counts IMAGINARY observations
-    of that of all that led to s', and these one of that of all rewards, which begins with one of
-    1/4, the largest possible. Where a tried pair has not led to s' yet, see `predict_rewards`. A
-    pair that was never tried has 1. A reward that the task knows is as it is.
+    Where a pair was tried and led to s', it is the mean that the triple has paid and as many
+    standard errors of it as `count_errors` says. The variance of a triple counts IMAGINARY
+    observations of that of all that led to s', and these one of that of all rewards, which begins
+    with one of 1/4, the largest possible. Where a tried pair has not led to s' yet, see
+    `predict_rewards`. A pair that was never tried has 1. A reward that the task knows is as it is.
     """
     n = np.maximum(sums.visits, 1.0)
     mean = sums.total / n
@@ -97,9 +107,7 @@ def triple_upper_bound(task: Task, sums: RewardSums, errors: float) -> Array:
     arrival = (pooled + scatter_of) / (1.0 + repeats_of)
     variance = (IMAGINARY * arrival + scatter) / (IMAGINARY + repeats)
     visits = task.by_pair(sums.visits)
-    of_state = np.repeat(visits.reshape(task.n_states, -1).sum(axis=1), task.n_actions)
-    ratio = np.maximum(of_state, 1.0) / np.maximum(visits, 1.0)
-    number = np.repeat(np.maximum(errors, np.sqrt(2.0 * np.log(ratio))), task.sizes)
+    number = np.repeat(count_errors(task, visits, errors), task.sizes)
     bound = mean + number * np.sqrt(variance / n)
     bound = np.where(sums.visits > 0, bound, predict_rewards(task, sums, visits))
     bound = np.where(np.repeat(visits > 0, task.sizes), np.minimum(bound, 1.0), 1.0)

@@ -126,6 +126,13 @@ def change_spread(features: Features, model: Model, spread: float, weights: Erro
     return model
 
 
+def multiply_errors(features: Features, model: Model, factor: Array) -> Model:
+    """Return the model to plan with where the errors of each pair count `factor` (S*A,) times."""
+    sizes, others = np.diff(features.layout.product_start), np.maximum(features.task.sizes - 1, 0)
+    factor = np.where(sizes == others**2, factor**2, factor)  # of products, or of a factor of them
+    return model._replace(inverse_products=model.inverse_products * np.repeat(factor, sizes))
+
+
 def bring_up_to_date(
     features: Features, model: Model, states: Array, actions: Array, everything: bool, local: bool,
     weights: ErrorWeights = ONCE,

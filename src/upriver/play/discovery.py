@@ -6,7 +6,8 @@ not seen yet. NEW is an outcome like others: the model estimates, with shared fe
 it is, from the number of outcomes that were a surprise and were seen only once (as Good and Turing
 did), and the optimism of the agent adds the doubt. Arriving in NEW pays the largest reward once,
 and is worth what the best known state is worth from there on, at least nothing at all, since an
-end may be the best that can happen.
+end may be the best that can happen. What is shared may be wrong where nothing was declared, so the
+doubt about an action grows while it is neglected, see `rewards.count_errors`.
 
 An observation is the name of a state. One with which episodes end is a state of its own that
 nobody leaves, or "end" where episodes may also go on with that observation. The task, its features
@@ -408,14 +409,20 @@ class Discovery:
         extra = rewards.triple_upper_bound(task, self.reward_sums(), agent.own_errors)
         is_new = task.successors == task.n_states - 1
         # Nobody knows where an action leads that was never tried.
-        untried = (task.by_pair(self.sums()[0]) == 0.0) & (task.by_pair(is_new.astype(float)) > 0.0)
+        visits = task.by_pair(self.sums()[0])
+        untried = (visits == 0.0) & (task.by_pair(is_new.astype(float)) > 0.0)
         extra[0, np.repeat(untried, task.sizes)] = 1.0
         extra[0, is_new] = self.arrival
         # Otherwise it would be worth less than a good state is at each step, and never be tried.
         extra[0, np.repeat(untried & (task.sizes == 1), task.sizes)] = 1.0
         extra[0, task.indptr[-1 - task.n_actions] :] = self.rate
-        reward, start = np.zeros((1, len(task.sizes))), agent.model_features.layout.product_start
-        return tilted(task, state.model, reward, start, draw_tie_seed(rng), extra)
+        reward, features = np.zeros((1, len(task.sizes))), agent.model_features
+        doubt = rewards.count_errors(task, visits, agent.own_errors) / agent.own_errors
+        model, start = (
+            mnl.multiply_errors(features, state.model, doubt),
+            features.layout.product_start,
+        )
+        return tilted(task, model, reward, start, draw_tie_seed(rng), extra)
 
     def value_new(self) -> None:
         """Set what arriving in NEW pays, and what NEW pays in each step thereafter.
