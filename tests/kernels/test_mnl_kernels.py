@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from types import SimpleNamespace
 
 import numba
@@ -12,7 +11,7 @@ from scipy import sparse
 
 from tests import reference
 from upriver.features import Features, pooled
-from upriver.kernels import choices, covariance, likelihood, model
+from upriver.kernels import choices, likelihood, model
 from upriver.kernels import layout as kernel_layout
 from upriver.mnl import likelihood as mnl_likelihood
 from upriver.mnl import model as running
@@ -80,20 +79,16 @@ def schur(matrix, shared):
 def evaluate_and_gram(layout, counts, theta, b, scale, gradient, hessian, gram_matrix):
     """Return the loss of a block and fill its gradient, Hessian and Gram matrix."""
     pairs, slots, values, blocks = layout.pairs, layout.slots, layout.values, layout.blocks
-    members, features, variance = layout.block_pairs, layout.features, scale * scale / LAM
     visited, outcomes, effects, mean, point, _, _ = kernel_layout.new_work(layout, scale)
+    members, features = layout.block_pairs, layout.features
     n, _ = likelihood.find_visited_pairs(pairs, blocks, members, b, counts, 0, visited)
     likelihood.load_block(blocks, features, b, theta, 0, point)
-    if scale != 0.0:
-        likelihood.load_effects(pairs, members, 0, members.shape[0], theta, 0, scale, effects)
     loss = 0.0
     for local, matrix in ((False, gram_matrix), (True, hessian)):
         loss = likelihood.evaluate_block(
-            pairs, slots, values, blocks[b].size, visited, n, counts, 0, 0, LAM, variance, local,
-            point, effects, outcomes, mean, gradient, matrix,
+            pairs, slots, values, blocks[b].size, visited, n, counts, 0, LAM, scale, local, point,
+            theta, effects, outcomes, mean, gradient, matrix,
         )  # fmt: skip
-    if scale != 0.0:
-        likelihood.eliminate_effects(pairs, slots, values, visited, n, variance, effects, gradient)
     return loss
 
 
@@ -175,26 +170,18 @@ def test_one_newton_step_from_near_the_minimum_squares_the_error(rng):
 
 
 @pytest.mark.parametrize("case", ["pooled"], indirect=True)
-def test_products_variances_and_draws_are_those_of_the_dense_inverse(case, rng):
+def test_products_and_variances_are_those_of_the_dense_inverse(case, rng):
     features, d = case.features, case.features.dimension
     whole = dense_hessian(case, case.theta)
     inverse = np.linalg.inv(whole)
-    args = features.compiled, case.counts[None], case.theta[None], LAM, 0.8
-    vector = rng.standard_normal(d)
-    product = vector.copy()
-    covariance.solve(*args, product)
+    vector = rng.standard_normal((d, 2))
+    product = pooled_fits.covariance(features, case.theta, case.counts, LAM) @ vector
     np.testing.assert_allclose(product, inverse @ vector, atol=1e-10)
     variance = pooled_fits.shared_variances(features, case.theta, case.counts, LAM)
     np.testing.assert_allclose(variance, np.diag(inverse)[: len(variance)], atol=1e-10)
-    logdet = np.linalg.slogdet(whole)[1]
-    loss, found = covariance.measure(*args, np.empty((0, 0)))
-    assert found == pytest.approx(logdet, rel=1e-12)
-    # A draw is theta + root z with a fixed root, and root root^T is the inverse.
-    root = np.empty((d, d))
-    for i, unit in enumerate(np.eye(d)):
-        assert covariance.measure(*args, unit[None])[0] == loss
-        root[:, i] = unit - case.theta
-    np.testing.assert_allclose(root @ root.T, inverse, atol=1e-10)
+    args = features.compiled, case.counts[None], case.theta[None], LAM, 0.8
+    _, found = model.measure(*args, np.empty((0, 0)))
+    assert found == pytest.approx(np.linalg.slogdet(whole)[1], rel=1e-12)
 
 
 @every_kind
@@ -205,9 +192,7 @@ def test_refresh_computes_equations_1_3_and_5(case, local):
     new.counts[0] = case.counts
     none = np.empty(0, np.int64)
     given = none, none, True, local, *running.ONCE
-    n_blocks = len(features.layout.size)
-    done = model.refresh(features.compiled, *new, *given, running.NO_FACTOR)
-    assert done == (-1, -1, n_blocks)
+    assert model.refresh(features.compiled, *new, *given) == (-1, -1)
     theta = new.theta[0]
     slope = reference.mnl_gradient(task, case.phi, theta, case.counts, LAM)
     np.testing.assert_allclose(slope, 0.0, atol=1e-8)
@@ -223,20 +208,6 @@ def test_refresh_computes_equations_1_3_and_5(case, local):
         at = slice(task.square_start[pair], task.square_start[pair + 1])
         np.testing.assert_allclose(new.inverse_products[0, at], block.ravel(), atol=1e-9)
         assert new.max_norm[0, pair] ** 2 == pytest.approx(block.diagonal().max(), abs=1e-9)
-    # The same in parts, as for a large block.
-    if len(features.layout.size) == 1:
-        parts = running.new_model(features, LAM, 1, task.square_start[-1])
-        parts.counts[0] = case.counts
-        factor = np.empty((features.n_shared, features.n_shared))
-        model.refresh(features.compiled, *parts, *given, factor)
-        assert not parts.max_norm.any()
-        edges = (0, 3, len(features.layout.block_pairs))
-        for first, last in pairwise(edges):
-            arrays = *parts[:5], LAM, features.triple_scale, local, *running.ONCE, factor
-            part = model.measure_part(features.compiled, *arrays, first, last)
-            parts.logdet[0, 0] += part
-        for got, expected in zip(parts, new, strict=True):
-            np.testing.assert_allclose(got, expected, rtol=1e-13)
 
 
 @every_kind
@@ -245,39 +216,37 @@ def test_refresh_counts_an_episode_and_names_a_step_outside_the_support(case):
     new = running.start(features, LAM, 1, False)
     first = int(task.successors[0])  # a successor of state 0 and action 0
     states, actions = np.array([0, first]), np.array([0])
-    rest = actions, False, False, *running.ONCE, running.NO_FACTOR
+    rest = actions, False, False, *running.ONCE
     args = features.compiled, *new
-    assert model.refresh(*args, states, *rest)[:2] == (-1, -1)
+    assert model.refresh(*args, states, *rest) == (-1, -1)
     assert new.counts.sum() == 1.0 and new.counts[0, 0] == 1.0
     missing = np.setdiff1d(np.arange(4), task.successors[task.rows(0, 0)])
     if len(missing):
         wrong = np.array([0, missing[0]])
-        assert model.refresh(*args, wrong, *rest) == (0, -1, 0)
+        assert model.refresh(*args, wrong, *rest) == (0, -1)
 
 
 def test_choice_data_in_chunks(rng):
-    """Residuals, totals and centred rows of two chunks."""
+    """The loss, residuals and centred rows of two chunks."""
     indptr, x = np.array([0, 2, 5, 6, 9]), rng.standard_normal((9, 5))
     pair = np.repeat(np.arange(4), np.diff(indptr))
-    counts, theta = rng.integers(0, 4, 9).astype(float), rng.standard_normal(5)
+    counts, theta = rng.integers(0, 4, 9).astype(float), 20.0 * rng.standard_normal(5)
     visits = np.add.reduceat(counts, indptr[:-1])
     for first, last in ((0, 2), (2, 4)):
         part = slice(indptr[first], indptr[last])
-        size = part.stop - part.start
-        made = x[part]
-        logits = made @ theta
-        choices.shift_chunk(indptr, first, last, logits)
-        assert [logits[pair[part] == g].max() for g in range(first, last)] == [0.0, 0.0]
-        residual, totals, rows = np.exp(logits), np.empty(last - first), np.empty((size, 5))
-        choices.centre_chunk(
-            indptr, first, last, made, counts, visits, residual, totals, rows
+        made, residual = x[part], x[part] @ theta
+        rows, loss = np.empty((part.stop - part.start, 5)), 0.0
+        found = choices.evaluate_chunk(
+            indptr, first, last, made, counts, visits, residual, rows
         )  # fmt: skip
         for g in range(first, last):
             of = np.flatnonzero(pair == g)
-            e = np.exp(logits[of - part.start])
-            p = e / e.sum()
-            assert totals[g - first] == pytest.approx(e.sum())
+            log_p = x[of] @ theta
+            log_p -= log_p.max() + np.log(np.exp(log_p - log_p.max()).sum())
+            p = np.exp(log_p)
+            loss -= counts[of] @ log_p
             expected = visits[g] * p - counts[of]
             np.testing.assert_allclose(residual[of - part.start], expected, atol=1e-12)
             centred = np.sqrt(visits[g] * p)[:, None] * (x[of] - p @ x[of])
             np.testing.assert_allclose(rows[of - part.start], centred, atol=1e-12)
+        assert found == pytest.approx(loss, rel=1e-12)

@@ -50,7 +50,7 @@ def test_any_number_of_threads_gives_the_same_bytes(name, monkeypatch):
 
 @pytest.mark.parametrize("plan", optimism.OPTIMISMS.values(), ids=list(optimism.OPTIMISMS))
 @pytest.mark.parametrize("pooled", [False, True])
-def test_the_plans_and_the_model_of_one_large_block(plan, pooled, rng, monkeypatch):
+def test_the_plans_of_one_large_block(plan, pooled, rng, monkeypatch):
     mdp = up.envs.river_grid(3, horizon=8)
     task = mdp.task("local")
     shared = Features(task, rng.normal(size=(task.n_triples, 3)))
@@ -59,7 +59,7 @@ def test_the_plans_and_the_model_of_one_large_block(plan, pooled, rng, monkeypat
     one, _ = played(mdp, agent, 1, monkeypatch)
     several, parts = played(mdp, agent, 3, monkeypatch)
     assert several == one
-    assert {3, 16} <= set(parts)
+    assert 3 in parts
     small = up.simulate(mdp, agent, 6, seed=2)
     assert leaves((small.returns, small.values, small.plan.v)) == one[:2] + one[3:4]
 

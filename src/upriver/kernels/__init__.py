@@ -19,7 +19,7 @@ LARGE = 200_000
 """Number of triples from which on a problem is divided among threads, see `kernels.compiled`."""
 
 MODULES = (
-    "choices", "compiled", "covariance", "ellipsoid", "episodes", "gram", "layout", "likelihood",
+    "choices", "compiled", "ellipsoid", "episodes", "gram", "layout", "likelihood",
     "linear", "model", "online", "optimism", "planning", "stationary", "tabular", "value",
 )  # fmt: skip
 

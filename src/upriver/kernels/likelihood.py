@@ -27,8 +27,7 @@ matrix has no constant to eliminate: there m = 0 and the covariance is diagonal.
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_inline
-from upriver.kernels.layout import new_work
+from upriver.kernels.compiled import njit_inline
 
 
 @njit_inline
@@ -43,24 +42,6 @@ def store_block(blocks, features, b, point, theta, c):
     """Write the parameters of block b into theta."""
     for i in range(blocks[b].size):
         theta[c, features[blocks[b].first_feature + i]] = point[i]
-
-
-@njit_inline
-def load_effects(pairs, members, first, last, theta, c, scale, effects):
-    """Read the values of the triple effects of the pairs in members[first:last]."""
-    for i in range(first, last):
-        offset = pairs[members[i]].effect_offset
-        for row in range(pairs[members[i]].first_row + 1, pairs[members[i] + 1].first_row):
-            effects[row].value = scale * theta[c, offset + row]
-
-
-@njit_inline
-def store_effects(pairs, members, first, last, effects, theta, c, scale):
-    """Write what `load_effects` reads."""
-    for i in range(first, last):
-        offset = pairs[members[i]].effect_offset
-        for row in range(pairs[members[i]].first_row + 1, pairs[members[i] + 1].first_row):
-            theta[c, offset + row] = effects[row].value / scale
 
 
 @njit_inline
@@ -81,15 +62,12 @@ def find_visited_pairs(pairs, blocks, members, b, counts, c, visited):
 
 
 @njit_inline
-def softmax(pairs, slots, values, pair, point, effects, outcomes):
-    """Write eq. (1) of the successors of a pair into the outcomes, and their logits.
-
-    Returns the log of the denominator.
-    """
+def softmax(pairs, slots, values, pair, point, theta, c, scale, outcomes):
+    """Write eq. (1) of the successors of a pair into the outcomes."""
     record, n = pairs[pair], pairs[pair + 1].first_row - pairs[pair].first_row
-    top, total = -np.inf, 0.0
+    effect, top, total = record.effect_offset + record.first_row, -np.inf, 0.0
     for u in range(n):
-        x = effects[record.first_row + u].value if effects.shape[0] > 0 else 0.0
+        x = scale * theta[c, effect + u] if u > 0 and scale != 0.0 else 0.0
         for j in range(record.n_columns):
             at = record.first_value + u * record.n_columns + j
             x += values[at] * point[slots[record.first_column + j]]
@@ -100,7 +78,6 @@ def softmax(pairs, slots, values, pair, point, effects, outcomes):
         total += outcomes[u].prob
     for u in range(n):
         outcomes[u].prob /= total
-    return top + np.log(total)
 
 
 @njit_inline
@@ -108,7 +85,7 @@ def set_weights(pairs, pair, counts, c, variance, local, outcomes):
     """Write a_u into the weights of the outcomes, and a_u / A_u.
 
     With `local` A_u is that of the Hessian, N p_u; otherwise that of the Gram matrix, N. Returns
-    the sum of a_u and N.
+    the sum of a_u.
     """
     first, total, visits = pairs[pair].first_row, 0.0, 0.0
     for row in range(first, pairs[pair + 1].first_row):
@@ -118,21 +95,22 @@ def set_weights(pairs, pair, counts, c, variance, local, outcomes):
         outcomes[u].share = 1.0 / (1.0 + variance * weight) if u > 0 else 1.0
         outcomes[u].weight = weight * outcomes[u].share
         total += outcomes[u].weight
-    return total, visits
+    return total
 
 
 @njit_inline
 def evaluate_block(
-    pairs, slots, values, m, visited, n_visited, counts, c, base, lam, variance, local, point,
+    pairs, slots, values, m, visited, n_visited, counts, c, lam, scale, local, point, theta,
     effects, outcomes, mean, gradient, hessian,
 ):  # fmt: skip
     """Compute eq. (2) of a block of m features: return the loss, fill gradient and hessian.
 
     gradient (m,) is lambda theta + sum (N p_u - n_u) x_u, hessian (m, m) is lambda I + sum a_u
     (x_u - mean)(x_u - mean)^T, of the Hessian with `local`; otherwise of the Gram matrix, where the
-    mean is 0. The count n_u of the triple in some row is counts[c, row - base].
+    mean is 0. Triple effects are read from theta. Their derivatives and weights go to `effects`,
+    and the gradient loses sum_u k_u slope_u (x_u - mean), which is what their elimination leaves.
     """
-    loss = 0.0
+    loss, variance = 0.0, scale * scale / lam if scale != 0.0 else 0.0
     for i in range(m):
         gradient[i] = lam * point[i]
         loss += 0.5 * gradient[i] * point[i]
@@ -141,14 +119,11 @@ def evaluate_block(
         hessian[i, i] = lam
     for k in range(n_visited):
         record, first = pairs[visited[k]], pairs[visited[k]].first_row
-        n, w, column = (
-            pairs[visited[k] + 1].first_row - first,
-            record.n_columns,
-            record.first_column,
-        )
-        top, total, visits, weights = -np.inf, 0.0, 0.0, 0.0
+        n, w = pairs[visited[k] + 1].first_row - first, record.n_columns
+        column, effect = record.first_column, record.effect_offset + first
+        top, total, visits, weights, weighted = -np.inf, 0.0, 0.0, 0.0, 0.0
         for u in range(n):
-            x = effects[first + u].value if variance != 0.0 else 0.0
+            x = scale * theta[c, effect + u] if u > 0 and scale != 0.0 else 0.0
             for j in range(w):
                 x += values[record.first_value + u * w + j] * point[slots[column + j]]
             outcomes[u].logit = x
@@ -156,14 +131,25 @@ def evaluate_block(
         for u in range(n):  # the largest logit is subtracted, so that none overflows
             outcomes[u].prob = np.exp(outcomes[u].logit - top)
             total += outcomes[u].prob
-            visits += counts[c, first - base + u]
+            visits += counts[c, first + u]
         log_total = top + np.log(total)
         for u in range(n):
-            loss += counts[c, first - base + u] * (log_total - outcomes[u].logit)
+            loss += counts[c, first + u] * (log_total - outcomes[u].logit)
             outcomes[u].prob *= visits / total
             weight = outcomes[u].prob if local else visits
-            outcomes[u].weight = weight / (1.0 + variance * weight) if u > 0 else weight
+            outcomes[u].share = 1.0 / (1.0 + variance * weight) if u > 0 else 1.0
+            outcomes[u].weight = weight * outcomes[u].share
             weights += outcomes[u].weight
+        for u in range(n if scale != 0.0 else 0):
+            slope = 0.0
+            if u > 0:
+                penalty = lam * theta[c, effect + u]
+                loss += 0.5 * penalty * theta[c, effect + u]
+                slope = outcomes[u].prob - counts[c, first + u] + penalty / scale
+            weighted += variance * outcomes[u].weight * slope
+            effects[first + u].slope = slope
+            effects[first + u].weight = outcomes[u].weight
+            effects[first + u].share = outcomes[u].share
         for j in range(w):
             mean[j] = 0.0
             if local:
@@ -172,7 +158,10 @@ def evaluate_block(
                     mean[j] += outcomes[u].weight / weights * x
         for u in range(n):
             row = record.first_value + u * w
-            residual = outcomes[u].prob - counts[c, first - base + u]
+            residual = outcomes[u].prob - counts[c, first + u]
+            if scale != 0.0:
+                part = variance * effects[first + u].slope - weighted / weights
+                residual -= outcomes[u].weight * part
             for i in range(w):
                 slot = slots[column + i]  # slots ascend, so this is the lower triangle
                 gradient[slot] += residual * values[row + i]
@@ -180,38 +169,15 @@ def evaluate_block(
                 if x != 0.0:
                     for j in range(i + 1):
                         hessian[slot, slots[column + j]] += x * (values[row + j] - mean[j])
-            if variance != 0.0:
-                value = effects[first + u].value
-                loss += 0.5 * value * value / variance
-                effects[first + u].slope = residual + value / variance
-                effects[first + u].weight = outcomes[u].weight
-                effects[first + u].share = 1.0 / (1.0 + variance * outcomes[u].prob)
     return loss
 
 
 @njit_inline
-def eliminate_effects(pairs, slots, values, visited, n_visited, variance, effects, gradient):
-    """gradient -= sum_u k_u slope_u (x_u - m) over pairs: what the elimination leaves of it."""
-    for k in range(n_visited):
-        record, total, weighted = pairs[visited[k]], 0.0, 0.0
-        for row in range(record.first_row, pairs[visited[k] + 1].first_row):
-            total += effects[row].weight
-            if row > record.first_row:
-                weighted += variance * effects[row].weight * effects[row].slope
-        for row in range(record.first_row, pairs[visited[k] + 1].first_row):
-            slope = variance * effects[row].slope if row > record.first_row else 0.0
-            part = effects[row].weight * (slope - weighted / total)
-            at = record.first_value + (row - record.first_row) * record.n_columns
-            for j in range(record.n_columns):
-                gradient[slots[record.first_column + j]] -= part * values[at + j]
-
-
-@njit_inline
-def solve_effects(pairs, slots, values, visited, n_visited, variance, step, effects):
+def solve_effects(pairs, slots, values, visited, n_visited, variance, step, theta, c, effects):
     """Compute the step of the triple effects of pairs, given that of the shared features (m,).
 
-    The slopes are the triple effects of a vector, and the steps get those of H^-1 times that
-    vector. Returns slope^T H_ee^-1 slope, H_ee the part of H that belongs to these effects.
+    Their origin is where they are now. Returns slope^T H_ee^-1 slope, H_ee the part of the Hessian
+    that belongs to these effects.
     """
     square = 0.0
     for k in range(n_visited):
@@ -231,42 +197,25 @@ def solve_effects(pairs, slots, values, visited, n_visited, variance, step, effe
             square += alone * effects[row].slope
             moved = effects[row].step - (shift + weighted) / total
             effects[row].step = alone - variance * effects[row].weight * moved
+            effects[row].origin = theta[c, record.effect_offset + row]
     return square
 
 
 @njit_inline
-def effect_logdet(n, visits, lam, variance, local, outcomes):
-    """Return log det of the part of the matrix that belongs to the triple effects of a pair.
+def effect_logdet(pairs, members, first, last, visited, n_visited, lam, local, effects):
+    """Return log det of the part of the matrix that belongs to the triple effects of a block.
 
-    n is the number of its successors, whose prob is p. Without triple effects it is 0.
+    members[first:last] are its pairs. Their effects are those of the last evaluation.
     """
-    if variance == 0.0:
-        return 0.0
-    result, left = (n - 1) * np.log(lam), outcomes[0].prob
-    for u in range(1, n):
-        inflated = 1.0 + variance * (visits * outcomes[u].prob if local else visits)
-        result += np.log(inflated)
-        left += outcomes[u].prob / inflated
-    return result + np.log(left) if local and visits > 0.0 else result
-
-
-@njit_cached
-def log_probabilities(layout, theta, scale, log_prob):
-    """Compute log P_theta, eq. (1), of every triple; it is finite wherever the logits are.
-
-    theta (C, d); log_prob (C, n) comes with that of theta = 0, which pairs without features keep.
-    """
-    pairs, slots, values = layout.pairs, layout.slots, layout.values
-    blocks, features, members = layout.blocks, layout.features, layout.block_pairs
-    _, outcomes, effects, _, point, _, _ = new_work(layout, scale)
-    for c in range(theta.shape[0]):
-        load_effects(
-            pairs, members, 0, members.shape[0] if scale != 0.0 else 0, theta, c, scale, effects
-        )
-        for b in range(blocks.shape[0] - 1):
-            load_block(blocks, features, b, theta, c, point)
-            for i in range(blocks[b].first_pair, blocks[b + 1].first_pair):
-                first = pairs[members[i]].first_row
-                log_total = softmax(pairs, slots, values, members[i], point, effects, outcomes)
-                for u in range(pairs[members[i] + 1].first_row - first):
-                    log_prob[c, first + u] = outcomes[u].logit - log_total
+    result = 0.0
+    for i in range(first, last):
+        result += (pairs[members[i] + 1].first_row - pairs[members[i]].first_row - 1) * np.log(lam)
+    for k in range(n_visited):
+        left = total = 0.0
+        for row in range(pairs[visited[k]].first_row, pairs[visited[k] + 1].first_row):
+            left += effects[row].weight
+            total += effects[row].weight / effects[row].share
+            result -= np.log(effects[row].share)
+        if local:  # what is left of the constant common to all logits
+            result += np.log(left / total)
+    return result

@@ -29,16 +29,13 @@ from upriver.kernels.gram import cholesky, copy_lower, log_determinant, solve_lo
 from upriver.kernels.layout import new_work
 from upriver.kernels.likelihood import (
     effect_logdet,
-    eliminate_effects,
     evaluate_block,
     find_visited_pairs,
     load_block,
-    load_effects,
     set_weights,
     softmax,
     solve_effects,
     store_block,
-    store_effects,
 )
 
 DECREMENT = 1e-10  # squared decrement at which the step is the last; of data that weigh 1 or more
@@ -47,23 +44,14 @@ SMALLEST_STEP = 1e-12  # share of a Newton step below which halving it is given 
 
 
 @njit_inline
-def move_block(pairs, m, visited, n_visited, size, origin, step, point, effects):
+def move_block(pairs, m, visited, n_visited, size, origin, step, point, theta, c, scale, effects):
     """point <- origin - size * step, of a block and, unless n_visited is 0, its triple effects."""
     for i in range(m):
         point[i] = origin[i] - size * step[i]
     for k in range(n_visited):
+        offset = pairs[visited[k]].effect_offset
         for row in range(pairs[visited[k]].first_row + 1, pairs[visited[k] + 1].first_row):
-            effects[row].value = effects[row].origin - size * effects[row].step
-
-
-@njit_inline
-def keep_origin(pairs, m, visited, n_visited, gradient, point, origin, step, effects):
-    """origin <- point, as `move_block` needs it, and step <- gradient."""
-    for i in range(m):
-        origin[i], step[i] = point[i], gradient[i]
-    for k in range(n_visited):
-        for row in range(pairs[visited[k]].first_row + 1, pairs[visited[k] + 1].first_row):
-            effects[row].origin = effects[row].value
+            theta[c, offset + row] = effects[row].origin - size * effects[row].step / scale
 
 
 @njit_inline
@@ -164,30 +152,27 @@ def store_differences(n, m, rows, outcomes, products, c, start, width):
 
 @njit_inline
 def measure_pairs(
-    pairs, slots, values, members, first, last, m, n_own, counts, c, lam, variance, local, shared,
-    own, point, effects, outcomes, factor, rows, prob, max_norm, products, starts,
+    pairs, slots, values, members, first, last, m, n_own, counts, c, scale, variance, local, shared,
+    own, point, theta, outcomes, factor, rows, prob, max_norm, products, starts,
 ):  # fmt: skip
     """Compute what planning reads of members[first:last], given the Cholesky factor of their block.
 
     prob gets eq. (1), max_norm gets max_u ||phi_u|| in the inverse of the factored matrix, and
     products the inner products, from starts[pair] on, both with their errors multiplied: n x n of
-    them where there is room, otherwise of differences; it may be empty, (C, 0). Returns
-    the log-determinant of the triple effects of the pairs.
+    them where there is room, otherwise of differences; it may be empty, (C, 0).
     """
-    logdet = 0.0
     for i in range(first, last):
         pair = members[i]
         row = pairs[pair].first_row
         n, width = pairs[pair + 1].first_row - row, m
-        softmax(pairs, slots, values, pair, point, effects, outcomes)
+        softmax(pairs, slots, values, pair, point, theta, c, scale, outcomes)
         for u in range(n):
             prob[c, row + u] = outcomes[u].prob
         zeros = load_rows(pairs, slots, values, pair, m, rows)
         if variance != 0.0:
             width = m + 1
-            total, visits = set_weights(pairs, pair, counts, c, variance, local, outcomes)
+            total = set_weights(pairs, pair, counts, c, variance, local, outcomes)
             include_effects(n, m, total if local else 0.0, variance, own, outcomes, rows)
-            logdet += effect_logdet(n, visits, lam, variance, local, outcomes)
         solve_rows(factor, m, n_own, n, zeros, shared, own, rows, outcomes)
         if variance != 0.0:
             for u in range(1, n):
@@ -203,18 +188,6 @@ def measure_pairs(
         elif products.shape[1] > 0 and n > 1:
             k = size // (n - 1)
             store_differences(n, width, rows, outcomes, products, c, start, k)
-    return logdet
-
-
-@njit_inline
-def choose_starts(layout, products):
-    """Return where the products of each pair begin, in the form whose size is that of `products`.
-
-    See `kernels.Layout`.
-    """
-    if products.shape[1] == layout.square_start[layout.pairs.shape[0] - 1]:
-        return layout.square_start
-    return layout.product_start
 
 
 @njit_inline
@@ -229,33 +202,34 @@ def mark_blocks(pairs, n_actions, states, actions, logdet):
 @njit_cached
 def refresh(
     layout, counts, theta, prob, max_norm, products, logdet, lam, scale, states, actions,
-    everything, local, shared, own, postponed,
+    everything, local, shared, own,
 ):  # fmt: skip
     """Count an episode, and compute again what it changed: eq. (3), eq. (5) and the rest.
 
     states (T + 1,) and actions (T,) are the episode. Blocks that it touched are computed again, or
     all blocks of all parameters with `everything`. With `local` the Hessian of (2) at the estimate
-    takes the place of the Gram matrix. All arrays of the model are changed in place. Where
-    `postponed` (m, m) is not empty, for one large block, it gets the Cholesky factor of the block,
-    and what planning reads is left to `measure_part`; where prob is empty, only theta is computed.
+    takes the place of the Gram matrix. All arrays of the model are changed in place; where prob is
+    empty, only theta is computed.
 
     The step whose squared decrement is at most DECREMENT is the last; the error that it leaves is
-    of that order squared. Returns (the first step of the episode that is not in the support, the
-    first block without a minimum, how many blocks were computed); the first two are -1 if there is
-    none. Without a ridge a block may have none: its Hessian is singular, or no step is downhill.
+    of that order squared. Returns the first step of the episode that is not in the support, and the
+    first block without a minimum; each is -1 if there is none. Without a ridge a block may have
+    none: its Hessian is singular, or no step is downhill.
     """
     pairs, slots, values, n_actions = layout.pairs, layout.slots, layout.values, layout.n_actions
     blocks, features, members = layout.blocks, layout.features, layout.block_pairs
     bad = count_transitions(layout.indptr, layout.successors, n_actions, states, actions, counts)
     if bad >= 0:
-        return bad, -1, 0
+        return bad, -1
     visited, outcomes, effects, mean, point, gradient, hessian = new_work(layout, scale)
     factor, step, origin = np.empty_like(hessian), np.empty_like(point), np.empty_like(point)
     rows = np.empty((layout.max_successors, layout.max_block_size + 1))
-    starts, variance = choose_starts(layout, products), scale * scale / lam if scale != 0.0 else 0.0
+    variance = scale * scale / lam if scale != 0.0 else 0.0
+    is_square = products.shape[1] == layout.square_start[pairs.shape[0] - 1]
+    starts = layout.square_start if is_square else layout.product_start
     # A block that is to be computed has no log-determinant until that is done, so a block that an
     # episode touches at many steps is computed once.
-    n_parameters, n_blocks, n_computed = counts.shape[0], blocks.shape[0] - 1, 0
+    n_parameters, n_blocks = counts.shape[0], blocks.shape[0] - 1
     mark_blocks(pairs, n_actions, states, actions, logdet)
     if everything:
         logdet[:] = np.nan
@@ -271,15 +245,13 @@ def refresh(
         n_visited, weight = find_visited_pairs(pairs, blocks, members, b, counts, c, visited)
         n_moved = n_visited if scale != 0.0 else 0
         load_block(blocks, features, b, theta, c, point)
-        if scale != 0.0:
-            load_effects(pairs, members, first, last, theta, c, scale, effects)
         # Eq. (3). The decrement scales with the weights of the data.
         enough, loss, decrement, size = DECREMENT * min(weight, 1.0), np.inf, np.inf, 0.0
         is_fitted = False
         for _ in range(ITERATIONS):
             trial = evaluate_block(
-                pairs, slots, values, m, visited, n_visited, counts, c, 0, lam, variance, True,
-                point, effects, outcomes, mean, gradient, hessian,
+                pairs, slots, values, m, visited, n_visited, counts, c, lam, scale, True, point,
+                theta, effects, outcomes, mean, gradient, hessian,
             )  # fmt: skip
             # Near the minimum rounding hides the decrease, but the full step is right there.
             near = decrement <= max(enough, 1e-12 * loss)
@@ -293,11 +265,8 @@ def refresh(
                 if is_fitted:
                     break
                 loss, size = trial, 1.0
-                if n_moved > 0:
-                    eliminate_effects(
-                        pairs, slots, values, visited, n_moved, variance, effects, gradient
-                    )
-                keep_origin(pairs, m, visited, n_moved, gradient, point, origin, step, effects)
+                for i in range(m):
+                    origin[i], step[i] = point[i], gradient[i]
                 copy_lower(hessian, m, factor)
                 if not cholesky(factor, m, lam):
                     break
@@ -305,61 +274,76 @@ def refresh(
                 solve_upper(factor, m, step)
                 if n_moved > 0:
                     decrement += solve_effects(
-                        pairs, slots, values, visited, n_moved, variance, step, effects
+                        pairs, slots, values, visited, n_moved, variance, step, theta, c, effects
                     )
                 is_fitted = decrement <= 1e-14 * enough
                 if is_fitted:
                     break
-            move_block(pairs, m, visited, n_moved, size, origin, step, point, effects)
+            move_block(
+                pairs, m, visited, n_moved, size, origin, step, point, theta, c, scale, effects
+            )
             is_fitted = decrement <= enough and not (local and prob.shape[0] > 0)
             if is_fitted:
                 break
         store_block(blocks, features, b, point, theta, c)
-        if scale != 0.0:
-            store_effects(pairs, members, first, last, effects, theta, c, scale)
         if not is_fitted:
-            return -1, b, n_computed
+            return -1, b
         if prob.shape[0] == 0:
             continue
         # Eq. (5), or the Hessian at the estimate, which was evaluated last.
         if not local:
             evaluate_block(
-                pairs, slots, values, m, visited, n_visited, counts, c, 0, lam, variance, False,
-                point, effects, outcomes, mean, gradient, hessian,
+                pairs, slots, values, m, visited, n_visited, counts, c, lam, scale, False, point,
+                theta, effects, outcomes, mean, gradient, hessian,
             )  # fmt: skip
-        copy_lower(hessian, m, factor)
-        if not cholesky(factor, m, lam):
-            return -1, b, n_computed
-        logdet[c, b] = log_determinant(factor, m)
-        if postponed.shape[0] > 0:
-            copy_lower(factor, m, postponed)
-        else:
-            logdet[c, b] += measure_pairs(
-                pairs, slots, values, members, first, last, m, n_own, counts, c, lam, variance,
-                local, shared, own, point, effects, outcomes, factor, rows, prob, max_norm,
-                products, starts,
-            )  # fmt: skip
-        n_computed += 1
-    return -1, -1, n_computed
+        if not cholesky(hessian, m, lam):
+            return -1, b
+        logdet[c, b] = log_determinant(hessian, m)
+        if scale != 0.0:
+            logdet[c, b] += effect_logdet(
+                pairs, members, first, last, visited, n_visited, lam, local, effects
+            )
+        measure_pairs(
+            pairs, slots, values, members, first, last, m, n_own, counts, c, scale, variance, local,
+            shared, own, point, theta, outcomes, hessian, rows, prob, max_norm, products, starts,
+        )  # fmt: skip
+    return -1, -1
 
 
 @njit_cached
-def measure_part(
-    layout, counts, theta, prob, max_norm, products, lam, scale, local, shared, own, factor, first,
-    last,
-):  # fmt: skip
-    """Do what `refresh` postponed for the pairs [first, last) of the one block of one parameter.
+def measure(layout, counts, theta, lam, scale, normals):
+    """Return the loss (2) and log det of its Hessian H, sums over all parameters, for any counts.
 
-    Several parts may run at once. Returns the log-determinant of the triple effects of these pairs.
+    normals (C, d), unless it is empty, (0, 0), becomes theta + L^-T normals with L L^T the H that
+    is left for the shared features, block by block: draws from N(theta_c, H^-1), but for triple
+    effects. Both numbers are NaN where a block is not positive definite.
     """
-    pairs, blocks, members = layout.pairs, layout.blocks, layout.block_pairs
-    _, outcomes, effects, _, point, _, _ = new_work(layout, scale)
-    rows = np.empty((layout.max_successors, layout.max_block_size + 1))
-    load_block(blocks, layout.features, 0, theta, 0, point)
-    if scale != 0.0:
-        load_effects(pairs, members, first, last, theta, 0, scale, effects)
-    return measure_pairs(
-        pairs, layout.slots, layout.values, members, first, last, blocks[0].size, blocks[0].n_own,
-        counts, 0, lam, scale * scale / lam if scale != 0.0 else 0.0, local, shared, own, point,
-        effects, outcomes, factor, rows, prob, max_norm, products, choose_starts(layout, products),
-    )  # fmt: skip
+    pairs, blocks, features = layout.pairs, layout.blocks, layout.features
+    visited, outcomes, effects, mean, point, step, hessian = new_work(layout, scale)
+    loss = logdet = 0.0
+    for c in range(theta.shape[0]):
+        for b in range(blocks.shape[0] - 1):
+            m, first = blocks[b].size, blocks[b].first_feature
+            n_visited, _ = find_visited_pairs(
+                pairs, blocks, layout.block_pairs, b, counts, c, visited
+            )
+            load_block(blocks, features, b, theta, c, point)
+            loss += evaluate_block(
+                pairs, layout.slots, layout.values, m, visited, n_visited, counts, c, lam, scale,
+                True, point, theta, effects, outcomes, mean, step, hessian,
+            )  # fmt: skip
+            if not cholesky(hessian, m, lam):
+                return np.nan, np.nan
+            logdet += log_determinant(hessian, m)
+            if scale != 0.0:
+                logdet += effect_logdet(
+                    pairs, layout.block_pairs, blocks[b].first_pair, blocks[b + 1].first_pair,
+                    visited, n_visited, lam, True, effects,
+                )  # fmt: skip
+            if normals.shape[0] > 0:
+                for i in range(m):
+                    step[i] = normals[c, features[first + i]]
+                solve_upper(hessian, m, step)
+                for i in range(m):
+                    normals[c, features[first + i]] = point[i] + step[i]
+    return loss, logdet

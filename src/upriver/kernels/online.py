@@ -46,35 +46,28 @@ def add_matrix(block, m, rate, matrix, c, start):
 def project(layout, matrix, c, bound, theta):
     """Project theta[c], in place, onto the ball ||x|| <= bound in the norm of matrix[c].
 
-    The projection is x(mu) = (M + mu I)^-1 M theta with ||x(mu)|| = bound. 1 / ||x(mu)|| rises and
-    is concave in mu, so Newton's method on it climbs from mu = 0 to the root in a few steps and
-    never passes it. All blocks move together, since the ball couples them. Returns whether theta
-    moved.
+    The projection is x(mu) = theta - mu (M + mu I)^-1 theta with ||x(mu)|| = bound. 1 / ||x(mu)||
+    rises and is concave in mu, so Newton's method on it climbs from mu = 0 to the root in a few
+    steps and never passes it. All blocks move together, since the ball couples them. Returns
+    whether theta moved.
     """
     blocks, features, starts = layout.blocks, layout.features, layout.matrix_start
-    image = np.zeros(theta.shape[1])  # M theta, by blocks
-    if (theta[c] ** 2).sum() <= bound * bound:
+    given, size, mu = theta[c].copy(), layout.max_block_size, 0.0
+    if (given**2).sum() <= bound * bound:
         return False
-    for b in range(blocks.shape[0] - 1):
-        first, m = blocks[b].first_feature, blocks[b].size
-        for i in range(m):
-            for j in range(m):
-                x = matrix[c, starts[b] + i * m + j]
-                image[first + i] += x * theta[c, features[first + j]]
-    size, mu = layout.max_block_size, 0.0
     x, factor = np.empty(size), np.empty((size, size))
     for _ in range(ROOT_STEPS):
-        norm2 = 0.0
-        slope = 0.0  # x^T (M + mu I)^-1 x
+        norm2 = slope = 0.0  # the latter is x^T (M + mu I)^-1 x
         for b in range(blocks.shape[0] - 1):
             first, m = blocks[b].first_feature, blocks[b].size
             load_matrix(matrix, c, starts[b], m, mu, factor)
             cholesky(factor, m, 0.0)
             for i in range(m):
-                x[i] = image[first + i]
+                x[i] = given[features[first + i]]
             solve_lower(factor, m, x)
             solve_upper(factor, m, x)
             for i in range(m):
+                x[i] = given[features[first + i]] - mu * x[i]
                 theta[c, features[first + i]] = x[i]
                 norm2 += x[i] * x[i]
             slope += solve_lower(factor, m, x)
@@ -99,7 +92,7 @@ def learn(
     blocks, features, starts = layout.blocks, layout.features, layout.matrix_start
     visited, outcomes, effects, mean, point, gradient, hessian = new_work(layout, 0.0)
     factor, rows = np.empty_like(hessian), np.empty((layout.max_successors, len(point) + 1))
-    chosen, n_parameters = np.zeros((1, layout.max_successors)), theta.shape[0]
+    chosen, n_parameters = np.zeros((1, layout.successors.shape[0])), theta.shape[0]
     for h in range(actions.shape[0]):
         pair, c = states[h] * layout.n_actions + actions[h], min(h, n_parameters - 1)
         row = find_row(layout.indptr, layout.successors, pair, states[h + 1])
@@ -108,12 +101,11 @@ def learn(
         b = pairs[pair].block
         if b < 0:
             continue
-        first, m, start = pairs[pair].first_row, blocks[b].size, starts[b]
-        visited[0], chosen[0, row - first] = pair, 1.0
+        m, start, visited[0], chosen[0, row] = blocks[b].size, starts[b], pair, 1.0
         load_block(blocks, features, b, theta, c, point)
         # For Newton the matrix is that of the features themselves, for mirror the Hessian.
         evaluate_block(
-            pairs, slots, values, m, visited, 1, chosen, 0, first, 0.0, 0.0, mirror, point, effects,
+            pairs, slots, values, m, visited, 1, chosen, 0, 0.0, 0.0, mirror, point, theta, effects,
             outcomes, mean, gradient, hessian,
         )  # fmt: skip
         add_matrix(hessian, m, rate, matrix, c, start)
@@ -131,11 +123,11 @@ def learn(
             add_matrix(hessian, m, -rate, matrix, c, start)
             load_block(blocks, features, b, theta, c, point)
             evaluate_block(
-                pairs, slots, values, m, visited, 1, chosen, 0, first, 0.0, 0.0, True, point,
+                pairs, slots, values, m, visited, 1, chosen, 0, 0.0, 0.0, True, point, theta,
                 effects, outcomes, mean, gradient, hessian,
             )  # fmt: skip
             add_matrix(hessian, m, 1.0, matrix, c, start)
-        chosen[0, row - first] = 0.0
+        chosen[0, row] = 0.0
         logdet[c, b] = np.nan
     for c in range(n_parameters):
         for b in range(blocks.shape[0] - 1):
@@ -148,9 +140,8 @@ def learn(
             logdet[c, b] = log_determinant(factor, blocks[b].size)
             measure_pairs(
                 pairs, slots, values, layout.block_pairs, blocks[b].first_pair,
-                blocks[b + 1].first_pair, blocks[b].size, 0, chosen, c, 1.0, 0.0, True, 1.0, 1.0,
-                point, effects, outcomes, factor, rows, prob, max_norm, products,
-                layout.square_start,
+                blocks[b + 1].first_pair, blocks[b].size, 0, chosen, c, 0.0, 0.0, True, 1.0, 1.0,
+                point, theta, outcomes, factor, rows, prob, max_norm, products, layout.square_start,
             )  # fmt: skip
     return -1, -1, -1
 
@@ -177,38 +168,6 @@ def local_bonus(indptr, prob, max_norm, products, product_start, first, second, 
             bonus[c, pair] = first * distance + second * max_norm[c, pair] * max_norm[c, pair]
 
 
-@njit_inline
-def perturb(factor, m, normals, step, first, xi):
-    """xi (m, M) <- L^-T z, of covariance (L L^T)^-1; z: m rows of normals[step] from first on."""
-    for i in range(m - 1, -1, -1):
-        for l in range(normals.shape[2]):
-            xi[i, l] = normals[step, first + i, l]
-        for j in range(i + 1, m):
-            weight = factor[j, i]
-            for l in range(normals.shape[2]):
-                xi[i, l] -= weight * xi[j, l]
-        for l in range(normals.shape[2]):
-            xi[i, l] /= factor[i, i]
-
-
-@njit_inline
-def largest_noise(pairs, slots, values, pair, u, weight, xi, centre, x):
-    """Return max_l (phi_u^T xi_l - centre_l), xi (m, M); centre (M,) += weight phi_u^T xi."""
-    record, largest = pairs[pair], -np.inf
-    row = record.first_value + u * record.n_columns
-    for l in range(xi.shape[1]):
-        x[l] = 0.0
-    for j in range(record.n_columns):
-        value, slot = values[row + j], slots[record.first_column + j]
-        if value != 0.0:
-            for l in range(xi.shape[1]):
-                x[l] += value * xi[slot, l]
-    for l in range(xi.shape[1]):
-        largest = max(largest, x[l] - centre[l])
-        centre[l] += weight * x[l]
-    return largest
-
-
 @njit_cached
 def random_bonus(layout, matrix, prob, products, first_step, normals, is_alone, centred, bonus):
     """Write perturbations xi ~ N(0, matrix^-1) as bonuses into (H, S*A), from first_step on.
@@ -221,37 +180,48 @@ def random_bonus(layout, matrix, prob, products, first_step, normals, is_alone, 
     n_steps, _, n_samples = normals.shape
     pairs, slots, values, blocks = layout.pairs, layout.slots, layout.values, layout.blocks
     factor = np.empty((layout.max_block_size, layout.max_block_size))
-    xi, x = np.empty((layout.max_block_size, n_samples)), np.empty(n_samples)
+    xi, noise = np.empty((len(factor), n_samples)), np.empty((layout.max_successors, n_samples))
     centre, normal_row = np.empty(n_samples), 0
     for b in range(blocks.shape[0] - 1):
         if is_alone[b]:
             continue
-        size = blocks[b].size
-        factored = -1  # the parameter whose matrix is in `factor`
-        for h in range(first_step, first_step + n_steps):
-            c = min(h, matrix.shape[0] - 1)
+        m, factored = blocks[b].size, -1  # the latter is the parameter whose matrix is in `factor`
+        for h in range(n_steps):
+            c = min(first_step + h, matrix.shape[0] - 1)
             if c != factored:
-                load_matrix(matrix, c, layout.matrix_start[b], size, 0.0, factor)
-                cholesky(factor, size, 0.0)
+                load_matrix(matrix, c, layout.matrix_start[b], m, 0.0, factor)
+                cholesky(factor, m, 0.0)
                 factored = c
-            perturb(factor, size, normals, h - first_step, normal_row, xi)
-            for i in range(blocks[b].first_pair, blocks[b + 1].first_pair):
-                pair = layout.block_pairs[i]
-                row, at, total, peak = pairs[pair].first_row, layout.square_start[pair], 0.0, 0
-                n = pairs[pair + 1].first_row - row
-                centre[:] = 0.0
+            for i in range(m - 1, -1, -1):  # xi (m, M) = L^-T normals, of covariance (L L^T)^-1
+                for l in range(n_samples):
+                    xi[i, l] = normals[h, normal_row + i, l]
+                for j in range(i + 1, m):
+                    for l in range(n_samples):
+                        xi[i, l] -= factor[j, i] * xi[j, l]
+                for l in range(n_samples):
+                    xi[i, l] /= factor[i, i]
+            for k in range(blocks[b].first_pair, blocks[b + 1].first_pair):
+                pair = layout.block_pairs[k]
+                record, square, total = pairs[pair], layout.square_start[pair], 0.0
+                n, peak = pairs[pair + 1].first_row - record.first_row, 0
                 for u in range(n):
-                    if products[c, at + u * n + u] > products[c, at + peak * n + peak]:
+                    if products[c, square + u * n + u] > products[c, square + peak * n + peak]:
                         peak = u
-                    if centred:
-                        largest_noise(
-                            pairs, slots, values, pair, u, prob[c, row + u], xi, centre, x
-                        )
-                if not centred:
-                    total = largest_noise(pairs, slots, values, pair, peak, 0.0, xi, centre, x)
-                for u in range(n if centred else 0):
-                    total += prob[c, row + u] * largest_noise(
-                        pairs, slots, values, pair, u, 0.0, xi, centre, x
-                    )
-                bonus[h, pair] = total
-        normal_row += size
+                first, last = (0, n) if centred else (peak, peak + 1)
+                centre[:] = 0.0
+                for u in range(first, last):
+                    noise[u] = 0.0
+                    for j in range(record.n_columns):
+                        value = values[record.first_value + u * record.n_columns + j]
+                        slot = slots[record.first_column + j]
+                        for l in range(n_samples if value != 0.0 else 0):
+                            noise[u, l] += value * xi[slot, l]
+                    for l in range(n_samples if centred else 0):
+                        centre[l] += prob[c, record.first_row + u] * noise[u, l]
+                for u in range(first, last):
+                    largest = -np.inf
+                    for l in range(n_samples):
+                        largest = max(largest, noise[u, l] - centre[l])
+                    total += (prob[c, record.first_row + u] if centred else 1.0) * largest
+                bonus[first_step + h, pair] = total
+        normal_row += m

@@ -85,16 +85,12 @@ class Choices:
         loss, gradient = 0.0, np.zeros(len(theta))
         hessian = np.zeros((len(theta), len(theta))) if with_hessian else None
         for first, last in chunks:
-            x, counts = self.rows(first, last), self.counts[self.rows_of(first, last)]
-            residual, totals = x @ theta, np.empty(last - first)
-            kernels.choices.shift_chunk(self.indptr, first, last, residual)
-            loss -= float(counts @ residual)
-            np.exp(residual, out=residual)  # NumPy's is vectorised, a compiled loop's is not
+            x = self.rows(first, last)
+            residual = x @ theta  # for now the logits
             centred = np.empty(x.shape) if with_hessian else NO_ROWS
-            kernels.choices.centre_chunk(
-                self.indptr, first, last, x, self.counts, self.visits, residual, totals, centred
+            loss += kernels.choices.evaluate_chunk(
+                self.indptr, first, last, x, self.counts, self.visits, residual, centred
             )
-            loss += float(self.visits[first:last] @ np.log(totals))
             gradient += residual @ x
             if hessian is not None:
                 hessian += centred.T @ centred
@@ -177,11 +173,18 @@ def in_chunks(indptr: Array, rows: int) -> Iterator[tuple[int, int]]:
     return pairwise([*np.unique(edges).tolist(), len(indptr) - 1])
 
 
-def softmax(indptr: Array, logits: Array) -> Array:
-    """Return (n,) probabilities, eq. (1), of the rows of situations; those without rows are left
-    out.
+def log_softmax(indptr: Array, logits: Array) -> Array:
+    """Return the log-probabilities, eq. (1), of situations whose rows follow each other in logits.
+
+    logits (n,), or (n, C) of C parameters.
     """
     starts = indptr[:-1][np.diff(indptr) > 0]
     sizes = np.diff(np.append(starts, indptr[-1]))
-    p = np.exp(logits - np.repeat(np.maximum.reduceat(logits, starts), sizes))
-    return p / np.repeat(np.add.reduceat(p, starts), sizes)
+    shifted = logits - np.repeat(np.maximum.reduceat(logits, starts), sizes, axis=0)
+    total = np.add.reduceat(np.exp(shifted), starts)
+    return shifted - np.repeat(np.log(total), sizes, axis=0)
+
+
+def softmax(indptr: Array, logits: Array) -> Array:
+    """Return the probabilities, eq. (1), of which `log_softmax` has the logarithms."""
+    return np.exp(log_softmax(indptr, logits))

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from upriver import kernels
 from upriver.checks import Array
 from upriver.features import Features
+from upriver.mnl.choices import log_softmax
 
 
 def probabilities(features: Features, theta: Array) -> Array:
@@ -26,12 +26,8 @@ def probabilities(features: Features, theta: Array) -> Array:
 
 def log_probabilities(features: Features, theta: Array) -> Array:
     """Return (n,) log P_theta(s' | s, a) of every triple."""
-    sizes = features.task.sizes
-    log_prob = -np.log(np.repeat(sizes, sizes))[None]  # of pairs without features
-    theta = check_theta(features, theta)[None]
-    scale = features.triple_scale
-    kernels.likelihood.log_probabilities(features.compiled, theta, scale, log_prob)
-    return log_prob[0]
+    logits = np.asarray(features.matrix @ check_theta(features, theta))
+    return log_softmax(features.task.indptr, logits)
 
 
 def loss(features: Features, theta: Array, counts: Array, regularization: float) -> float:

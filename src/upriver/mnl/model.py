@@ -17,8 +17,6 @@ from upriver.display import add_repr
 from upriver.features import Features
 
 NO_STEPS = np.empty(0, np.int64)
-PARTS = 16  # of a large block, whatever the number of threads: their sum is always the same
-NO_FACTOR = np.empty((0, 0))
 
 
 class ErrorWeights(NamedTuple):
@@ -138,16 +136,11 @@ def bring_up_to_date(
     weights: ErrorWeights = ONCE,
 ) -> None:  # fmt: skip
     """Count an episode and compute again the blocks that it touched, or all; in place."""
-    counts, theta, prob, max_norm, products, logdet, lam, spread = model
+    *arrays, lam, spread = model
     scale = spread if features.triple_scale else 0.0  # a state may hold a spread that is not used
-    arrays = counts, theta, prob, max_norm, products
-    layout, factor = features.compiled, NO_FACTOR
-    if is_large := features.task.n_triples >= kernels.LARGE and logdet.size == 1:
-        factor = np.empty((features.dimension, features.dimension))
-    bad, failed, n_computed = kernels.model.refresh(
-        layout, *arrays, logdet, lam, scale, states, actions, everything, local, *weights,
-        factor,
-    )  # fmt: skip
+    bad, failed = kernels.model.refresh(
+        features.compiled, *arrays, lam, scale, states, actions, everything, local, *weights
+    )
     if bad >= 0:
         features.task.refuse_step(bad, states, actions)
     if failed >= 0:
@@ -155,15 +148,6 @@ def bring_up_to_date(
             f"the maximum-likelihood fit of feature block {failed} did not converge; "
             "a larger regularization makes it better conditioned"
         )
-    if is_large and n_computed:  # the one block changed: measure its pairs in threads
-
-        def measure(first: int, last: int) -> float:
-            return kernels.model.measure_part(
-                layout, *arrays, lam, scale, local, *weights, factor, first, last
-            )
-
-        n_pairs = len(features.layout.block_pairs)
-        logdet[0, 0] += sum(kernels.compiled.parallel_ranges(measure, n_pairs, PARTS))
 
 
 def fit_blocks(features: Features, counts: Array, theta: Array, lam: float, scale: float) -> int:
@@ -171,7 +155,7 @@ def fit_blocks(features: Features, counts: Array, theta: Array, lam: float, scal
     none, logdet = np.empty((0, 0)), np.empty((len(theta), len(features.layout.size)))
     return kernels.model.refresh(
         features.compiled, counts, theta, none, none, none, logdet, lam, scale, NO_STEPS, NO_STEPS,
-        True, False, *ONCE, NO_FACTOR,
+        True, False, *ONCE,
     )[1]  # fmt: skip
 
 
@@ -198,11 +182,43 @@ def sample(features: Features, model: Model, rng: np.random.Generator) -> Array:
             "the information of a feature block is not positive definite; a larger regularization "
             "makes it better conditioned"
         )
+    if features.spread:
+        draw_effects(features, model, draws)
     return draws
 
 
 def measure(features: Features, model: Model, normals: Array) -> float:
-    """Return log det of the Hessian of (2), and turn normals into draws."""
-    return kernels.covariance.measure(
+    """Return log det of the Hessian of (2), and turn normals into draws of shared features."""
+    return kernels.model.measure(
         features.compiled, model.counts, model.theta, model.regularization, model.spread, normals
     )[1]
+
+
+def draw_effects(features: Features, model: Model, draws: Array) -> None:
+    """Turn the normals of triple effects into draws, given those of the shared features.
+
+    Their covariance D + k k^T / sum a, see `kernels.likelihood`, has the root D^1/2 (I + f v v^T),
+    with v = D^-1/2 k / sqrt(sum a).
+    """
+    task, m, variance = features.task, features.n_shared, model.spread**2 / model.regularization
+
+    def add_up(x: Array) -> Array:
+        """Return the sum of the pair of each triple."""
+        return np.repeat(task.by_pair(x), task.sizes, axis=1)
+
+    is_effect = np.ones(task.n_triples, bool)
+    is_effect[task.first_rows] = False
+    normals = np.zeros_like(model.prob)
+    normals[:, is_effect] = draws[:, m:]
+    weight = add_up(model.counts) * model.prob
+    share = np.where(is_effect, 1.0 / (1.0 + variance * weight), 1.0)
+    weight *= share
+    total = add_up(weight)
+    total[total == 0.0] = 1.0  # without a visit every a_u is 0, and so is k
+    moved = np.asarray(features.matrix[:, :m] @ (draws[:, :m] - model.theta[:, :m]).T).T
+    mean = add_up(weight * moved) / total
+    k, root = np.where(is_effect, variance * weight, 0.0), np.sqrt(variance * share)
+    v = k / root / np.sqrt(total)
+    factor = add_up(v * normals) / (1.0 + np.sqrt(1.0 + add_up(v * v)))
+    effect = root * normals + factor * k / np.sqrt(total) - k * (moved - mean)
+    draws[:, m:] = model.theta[:, m:] + effect[:, is_effect] / model.spread

@@ -1,9 +1,4 @@
-"""Triple effects of a fit: the covariance, and the spread that data suggest.
-
-The Hessian of (2) is block diagonal in the triple effects and bordered by the shared features, so
-everything goes by the Schur complement on the shared features (`kernels.likelihood`); no matrix
-over all triple effects is made.
-"""
+"""Triple effects of a fit: the covariance, and the spread that data suggest."""
 
 from __future__ import annotations
 
@@ -12,10 +7,12 @@ from math import exp, log, sqrt
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from upriver import kernels
 from upriver.checks import Array
 from upriver.features import Features
+from upriver.mnl import likelihood
 from upriver.mnl.model import Model, fit_blocks
 
 SMALLEST, LARGEST = 1e-3, 30.0  # standard deviations, in log-odds, between which one is estimated
@@ -29,31 +26,32 @@ whose logarithm has the standard deviation 1."""
 
 
 def covariance(features: Features, theta: Array, counts: Array, lam: float) -> Any:
-    """Return (d, d) the inverse Hessian as a scipy LinearOperator: products with it cost O(n)."""
+    """Return (d, d) the inverse Hessian as a scipy LinearOperator, since it has no zeros."""
     from scipy.sparse.linalg import LinearOperator
 
-    product = partial(multiply_covariance, features, theta, counts, lam)
+    multiply = partial(multiply_covariance, features, theta, counts, lam)
     shape = (features.dimension, features.dimension)
-    return LinearOperator(shape, matvec=product, rmatvec=product, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+    return LinearOperator(
+        shape, matvec=multiply, rmatvec=multiply, matmat=multiply, rmatmat=multiply,
+        dtype=np.float64,
+    )  # pyright: ignore[reportCallIssue]  # fmt: skip
 
 
 def multiply_covariance(
-    features: Features, theta: Array, counts: Array, lam: float, vector: Array
+    features: Features, theta: Array, counts: Array, lam: float, vectors: Array
 ) -> Array:
-    """Return the inverse Hessian times a vector (d,)."""
-    result, scale = np.array(vector, dtype=np.float64).ravel(), features.triple_scale
-    kernels.covariance.solve(features.compiled, counts[None], theta[None], lam, scale, result)
-    return result
+    """Return the inverse Hessian times a vector (d,), or several (d, k)."""
+    from scipy.sparse.linalg import splu
+
+    hessian = sparse.csc_array(likelihood.hessian(features, theta, counts, lam))
+    order = {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}}
+    return splu(hessian, **order).solve(np.asarray(vectors, dtype=np.float64))
 
 
 def shared_variances(features: Features, theta: Array, counts: Array, lam: float) -> Array:
     """Return the diagonal of the inverse Hessian, for the shared features."""
-    unit, variance = np.zeros(features.dimension), np.empty(features.n_shared)
-    for i in range(features.n_shared):
-        unit[i] = 1.0
-        variance[i] = multiply_covariance(features, theta, counts, lam, unit)[i]
-        unit[i] = 0.0
-    return variance
+    unit = np.eye(features.dimension, features.n_shared)
+    return multiply_covariance(features, theta, counts, lam, unit).diagonal()
 
 
 def log_evidence(
@@ -68,7 +66,7 @@ def log_evidence(
     effects[:, features.n_shared :] /= spread
     failed = fit_blocks(features, counts, effects, lam, spread)
     given = features.compiled, counts, effects, lam, spread, np.empty((0, 0))
-    loss, logdet = kernels.covariance.measure(*given)
+    loss, logdet = kernels.model.measure(*given)
     effects[:, features.n_shared :] *= spread
     return -np.inf if failed >= 0 else -loss - 0.5 * (logdet - effects.size * log(lam))
 
