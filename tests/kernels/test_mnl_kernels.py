@@ -147,7 +147,7 @@ def test_log_probabilities_give_equation_2_without_the_ridge(case):
 def test_equation_3_is_the_stationary_point(case):
     theta = np.zeros(case.features.dimension)
     given = case.features, case.counts[None], theta[None], LAM
-    assert running.fit_blocks(*given, case.features.triple_scale) == -1
+    assert running.fit_blocks(*given, case.features.triple_scale)[0] == -1
     args = case.task, case.phi, theta, case.counts, LAM
     np.testing.assert_allclose(reference.mnl_gradient(*args), 0.0, atol=1e-8)
 
@@ -179,8 +179,8 @@ def test_products_and_variances_are_those_of_the_dense_inverse(case, rng):
     np.testing.assert_allclose(product, inverse @ vector, atol=1e-10)
     variance = pooled_fits.shared_variances(features, case.theta, case.counts, LAM)
     np.testing.assert_allclose(variance, np.diag(inverse)[: len(variance)], atol=1e-10)
-    args = features.compiled, case.counts[None], case.theta[None], LAM, 0.8
-    _, found = model.measure(*args, np.empty((0, 0)))
+    given = features, case.counts[None], case.theta[None], LAM, 0.8
+    _, _, found = running.fit_blocks(*given, is_fitted=True)
     assert found == pytest.approx(np.linalg.slogdet(whole)[1], rel=1e-12)
 
 
@@ -191,8 +191,8 @@ def test_refresh_computes_equations_1_3_and_5(case, local):
     new = running.new_model(features, LAM, 1, task.square_start[-1])
     new.counts[0] = case.counts
     none = np.empty(0, np.int64)
-    given = none, none, True, local, *running.ONCE
-    assert model.refresh(features.compiled, *new, *given) == (-1, -1)
+    given = none, none, True, False, local, *running.ONCE, running.NONE
+    assert model.refresh(features.compiled, *new, *given)[:2] == (-1, -1)
     theta = new.theta[0]
     slope = reference.mnl_gradient(task, case.phi, theta, case.counts, LAM)
     np.testing.assert_allclose(slope, 0.0, atol=1e-8)
@@ -216,14 +216,14 @@ def test_refresh_counts_an_episode_and_names_a_step_outside_the_support(case):
     new = running.start(features, LAM, 1, False)
     first = int(task.successors[0])  # a successor of state 0 and action 0
     states, actions = np.array([0, first]), np.array([0])
-    rest = actions, False, False, *running.ONCE
+    rest = actions, False, False, False, *running.ONCE, running.NONE
     args = features.compiled, *new
-    assert model.refresh(*args, states, *rest) == (-1, -1)
+    assert model.refresh(*args, states, *rest)[:2] == (-1, -1)
     assert new.counts.sum() == 1.0 and new.counts[0, 0] == 1.0
     missing = np.setdiff1d(np.arange(4), task.successors[task.rows(0, 0)])
     if len(missing):
         wrong = np.array([0, missing[0]])
-        assert model.refresh(*args, wrong, *rest) == (0, -1)
+        assert model.refresh(*args, wrong, *rest)[:2] == (0, -1)
 
 
 def test_choice_data_in_chunks(rng):

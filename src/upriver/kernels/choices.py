@@ -24,14 +24,16 @@ def evaluate_chunk(indptr, first, last, x, counts, visits, residual, rows):
     offset, d, loss = indptr[first], x.shape[1], 0.0
     mean = np.empty(d)
     for g in range(first, last):
-        low, high, top, total = indptr[g] - offset, indptr[g + 1] - offset, -np.inf, 0.0
+        low, high, top = indptr[g] - offset, indptr[g + 1] - offset, -np.inf
         for u in range(low, high):
             top = max(top, residual[u])
         for u in range(low, high):
             residual[u] -= top
             loss -= counts[offset + u] * residual[u]
-        for u in range(low, high):
-            residual[u] = exponential(residual[u])
+    for u in range(residual.shape[0]):  # all at once, in vector instructions
+        residual[u] = exponential(residual[u])
+    for g in range(first, last):
+        low, high, total = indptr[g] - offset, indptr[g + 1] - offset, 0.0
         for u in range(low, high):
             total += residual[u]
         loss += visits[g] * np.log(total)

@@ -62,43 +62,6 @@ def find_visited_pairs(pairs, blocks, members, b, counts, c, visited):
 
 
 @njit_inline
-def softmax(pairs, slots, values, pair, point, theta, c, scale, outcomes):
-    """Write eq. (1) of the successors of a pair into the outcomes."""
-    record, n = pairs[pair], pairs[pair + 1].first_row - pairs[pair].first_row
-    effect, top, total = record.effect_offset + record.first_row, -np.inf, 0.0
-    for u in range(n):
-        x = scale * theta[c, effect + u] if u > 0 and scale != 0.0 else 0.0
-        for j in range(record.n_columns):
-            at = record.first_value + u * record.n_columns + j
-            x += values[at] * point[slots[record.first_column + j]]
-        outcomes[u].logit = x
-        top = max(top, x)
-    for u in range(n):  # the largest logit is subtracted, so that none overflows
-        outcomes[u].prob = np.exp(outcomes[u].logit - top)
-        total += outcomes[u].prob
-    for u in range(n):
-        outcomes[u].prob /= total
-
-
-@njit_inline
-def set_weights(pairs, pair, counts, c, variance, local, outcomes):
-    """Write a_u into the weights of the outcomes, and a_u / A_u.
-
-    With `local` A_u is that of the Hessian, N p_u; otherwise that of the Gram matrix, N. Returns
-    the sum of a_u.
-    """
-    first, total, visits = pairs[pair].first_row, 0.0, 0.0
-    for row in range(first, pairs[pair + 1].first_row):
-        visits += counts[c, row]
-    for u in range(pairs[pair + 1].first_row - first):
-        weight = visits * outcomes[u].prob if local else visits
-        outcomes[u].share = 1.0 / (1.0 + variance * weight) if u > 0 else 1.0
-        outcomes[u].weight = weight * outcomes[u].share
-        total += outcomes[u].weight
-    return total
-
-
-@njit_inline
 def evaluate_block(
     pairs, slots, values, m, visited, n_visited, counts, c, lam, scale, local, point, theta,
     effects, outcomes, mean, gradient, hessian,

@@ -79,7 +79,8 @@ def fit_mnl(
     task, n_iter, converged = features.task, 0, True
     if sparse.issparse(features.matrix):
         theta = np.zeros(features.dimension)
-        failed = fit_blocks(features, n[None], theta[None], lam, features.triple_scale)
+        scale = features.triple_scale
+        failed, *_ = fit_blocks(features, n[None], theta[None], lam, scale, local=False)
         check_identified(features, failed)
         if lam == 0.0:
             check_finite(features, theta, n)

@@ -16,7 +16,7 @@ from upriver.checks import Array, new_tuple
 from upriver.display import add_repr
 from upriver.features import Features
 
-NO_STEPS = np.empty(0, np.int64)
+NO_STEPS, NONE = np.empty(0, np.int64), np.empty((0, 0))
 
 
 class ErrorWeights(NamedTuple):
@@ -138,9 +138,10 @@ def bring_up_to_date(
     """Count an episode and compute again the blocks that it touched, or all; in place."""
     *arrays, lam, spread = model
     scale = spread if features.triple_scale else 0.0  # a state may hold a spread that is not used
-    bad, failed = kernels.model.refresh(
-        features.compiled, *arrays, lam, scale, states, actions, everything, local, *weights
-    )
+    bad, failed, _ = kernels.model.refresh(
+        features.compiled, *arrays, lam, scale, states, actions, everything, False, local, *weights,
+        NONE,
+    )  # fmt: skip
     if bad >= 0:
         features.task.refuse_step(bad, states, actions)
     if failed >= 0:
@@ -150,13 +151,21 @@ def bring_up_to_date(
         )
 
 
-def fit_blocks(features: Features, counts: Array, theta: Array, lam: float, scale: float) -> int:
-    """Minimise (2) from theta (C, d) on, in place; return the first block that failed, or -1."""
-    none, logdet = np.empty((0, 0)), np.empty((len(theta), len(features.layout.size)))
-    return kernels.model.refresh(
-        features.compiled, counts, theta, none, none, none, logdet, lam, scale, NO_STEPS, NO_STEPS,
-        True, False, *ONCE,
-    )[1]  # fmt: skip
+def fit_blocks(
+    features: Features, counts: Array, theta: Array, lam: float, scale: float,
+    is_fitted: bool = False, local: bool = True, normals: Array = NONE,
+) -> tuple[int, float, float]:  # fmt: skip
+    """Minimise (2) from theta (C, d) on, in place, unless it `is_fitted`.
+
+    Returns the first block that failed, or -1; and with `local` (2) at theta and log det of its
+    Hessian. normals (C, d) become draws of the packed features, see `kernels.model.refresh`.
+    """
+    logdet = np.empty((len(theta), len(features.layout.size)))
+    _, failed, loss = kernels.model.refresh(
+        features.compiled, counts, theta, NONE, NONE, NONE, logdet, lam, scale, NO_STEPS, NO_STEPS,
+        True, is_fitted, local, *ONCE, normals,
+    )  # fmt: skip
+    return failed, loss, float(logdet.sum())
 
 
 def logdet_ratio(features: Features, model: Model) -> float:
@@ -165,9 +174,15 @@ def logdet_ratio(features: Features, model: Model) -> float:
     return float(total) - features.dimension * log(model.regularization)
 
 
-def information(features: Features, model: Model) -> float:
-    """Return log det of the Hessian of (2) at theta_hat, whichever matrix the model keeps."""
-    return measure(features, model, np.empty((0, 0)))
+def information(features: Features, model: Model, normals: Array = NONE) -> float:
+    """Return log det of the Hessian of (2) at theta_hat, whichever matrix the model keeps.
+
+    It is NaN where the Hessian is not positive definite; normals (C, d) become draws of the packed
+    features.
+    """
+    counts, theta, lam = model.counts, model.theta, model.regularization
+    failed, _, logdet = fit_blocks(features, counts, theta, lam, model.spread, True, True, normals)
+    return logdet if failed < 0 else np.nan
 
 
 def sample(features: Features, model: Model, rng: np.random.Generator) -> Array:
@@ -177,7 +192,7 @@ def sample(features: Features, model: Model, rng: np.random.Generator) -> Array:
     normal prior this is the Laplace approximation of the posterior.
     """
     draws = rng.standard_normal(model.theta.shape)
-    if np.isnan(measure(features, model, draws)):
+    if np.isnan(information(features, model, draws)):
         raise RuntimeError(
             "the information of a feature block is not positive definite; a larger regularization "
             "makes it better conditioned"
@@ -185,13 +200,6 @@ def sample(features: Features, model: Model, rng: np.random.Generator) -> Array:
     if features.spread:
         draw_effects(features, model, draws)
     return draws
-
-
-def measure(features: Features, model: Model, normals: Array) -> float:
-    """Return log det of the Hessian of (2), and turn normals into draws of shared features."""
-    return kernels.model.measure(
-        features.compiled, model.counts, model.theta, model.regularization, model.spread, normals
-    )[1]
 
 
 def draw_effects(features: Features, model: Model, draws: Array) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse import linalg
 
-from upriver import kernels
 from upriver.checks import Array
 from upriver.features import Features
 from upriver.mnl import likelihood
@@ -27,25 +27,19 @@ whose logarithm has the standard deviation 1."""
 
 def covariance(features: Features, theta: Array, counts: Array, lam: float) -> Any:
     """Return (d, d) the inverse Hessian as a scipy LinearOperator, since it has no zeros."""
-    from scipy.sparse.linalg import LinearOperator
-
+    operator: Any = linalg.LinearOperator
     multiply = partial(multiply_covariance, features, theta, counts, lam)
-    shape = (features.dimension, features.dimension)
-    return LinearOperator(
-        shape, matvec=multiply, rmatvec=multiply, matmat=multiply, rmatmat=multiply,
-        dtype=np.float64,
-    )  # pyright: ignore[reportCallIssue]  # fmt: skip
+    products = dict.fromkeys(("matvec", "rmatvec", "matmat", "rmatmat"), multiply)
+    return operator((features.dimension, features.dimension), dtype=np.float64, **products)
 
 
 def multiply_covariance(
     features: Features, theta: Array, counts: Array, lam: float, vectors: Array
 ) -> Array:
     """Return the inverse Hessian times a vector (d,), or several (d, k)."""
-    from scipy.sparse.linalg import splu
-
     hessian = sparse.csc_array(likelihood.hessian(features, theta, counts, lam))
     order = {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}}
-    return splu(hessian, **order).solve(np.asarray(vectors, dtype=np.float64))
+    return linalg.splu(hessian, **order).solve(np.asarray(vectors, dtype=np.float64))
 
 
 def shared_variances(features: Features, theta: Array, counts: Array, lam: float) -> Array:
@@ -64,9 +58,7 @@ def log_evidence(
     for another spread.
     """
     effects[:, features.n_shared :] /= spread
-    failed = fit_blocks(features, counts, effects, lam, spread)
-    given = features.compiled, counts, effects, lam, spread, np.empty((0, 0))
-    loss, logdet = kernels.model.measure(*given)
+    failed, loss, logdet = fit_blocks(features, counts, effects, lam, spread)
     effects[:, features.n_shared :] *= spread
     return -np.inf if failed >= 0 else -loss - 0.5 * (logdet - effects.size * log(lam))
 
