@@ -66,6 +66,25 @@ def test_one_hot_agrees_with_plain_regression(support):
         check_plan(plan, reference(task, episodes, np.eye(8), 0.3, noise), steps_left(6))
 
 
+def test_general_features_agree_with_plain_regression(rng):
+    mdp = random_mdp(3)
+    task = mdp.task("full")
+    phi = rng.standard_normal((6, 3))
+    agent = up.agents.LSVIPHE(
+        task, noise=0.1, regularization=0.3, ensemble=5, phi=phi, regress_reward=True
+    )
+    mirror = np.random.default_rng(7)
+    for episodes, _, plan in play(agent, mdp, 12, seed=7):
+        z = mirror.standard_normal((4, 5, 3))
+        draw_tie_seed(mirror)
+
+        def noise(h, inverse, z=z):
+            root = np.linalg.inv(np.linalg.cholesky(np.linalg.inv(inverse))).T
+            return 0.1 * 4 * (phi @ root @ z[h].T).max(axis=1)
+
+        check_plan(plan, reference(task, episodes, phi, 0.3, noise), steps_left(4))
+
+
 def test_drawing_the_estimate_is_perturbing_the_history(rng):
     """Targets moved by N(0, s^2) and the prior by N(0, s^2 / lam) give one Gaussian estimate."""
     phi, lam, sigma, n = rng.standard_normal((7, 2)), 0.4, 0.8, 40_000
@@ -74,6 +93,31 @@ def test_drawing_the_estimate_is_perturbing_the_history(rng):
     prior = lam * (sigma / np.sqrt(lam)) * rng.standard_normal((n, 2))
     theta = np.linalg.solve(gram, (targets + prior).T)
     np.testing.assert_allclose(np.cov(theta), sigma**2 * np.linalg.inv(gram), atol=0.01)
+
+
+def test_one_hot_given_explicitly_is_the_default_up_to_noise(rng):
+    mdp = up.envs.riverswim(4)
+    task = mdp.task("local")
+    state = up.simulate(mdp, up.agents.LSVIPHE(task), 30, seed=1).state
+    one = up.agents.LSVIPHE(task, noise=0.0).plan(state, rng)
+    two = up.agents.LSVIPHE(task, noise=0.0, phi=np.eye(8)).plan(state, rng)
+    np.testing.assert_allclose(one.v, two.v, atol=1e-9)
+
+
+def test_one_hot_and_explicit_noise_have_one_distribution(rng):
+    mdp = up.envs.riverswim(3, horizon=3)
+    task = mdp.task("full")
+    state = many_visits(mdp, 3, rng)
+    draws = [
+        [agent.plan(state, rng).q(2)[2, 1] for _ in range(1500)]
+        for phi in (None, np.eye(6))
+        for agent in [
+            up.agents.LSVIPHE(
+                task, noise=0.02, regularization=1.0, ensemble=4, phi=phi, regress_reward=True
+            )
+        ]
+    ]
+    assert stats.ks_2samp(*draws).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("size", [1, 3, 400])
@@ -103,10 +147,13 @@ def test_bad_input():
         up.agents.LSVIPHE(task, noise=-1)
     with pytest.raises(ValueError, match="ensemble is 0"):
         up.agents.LSVIPHE(task, ensemble=0)
+    with pytest.raises(ValueError, match=r"phi has shape \(4,\)"):
+        up.agents.LSVIPHE(task, phi=np.ones(4))
 
 
-def test_a_known_reward_is_used_and_not_shrunk():
-    agent = up.agents.LSVIPHE(two_states().task("full"), noise=0.0, regularization=0.5)
+@pytest.mark.parametrize("phi", [None, np.eye(4)])
+def test_a_known_reward_is_used_and_not_shrunk(phi):
+    agent = up.agents.LSVIPHE(two_states().task("full"), noise=0.0, regularization=0.5, phi=phi)
     state = agent.update(agent.init(), None, right_then_stay())
     plan = agent.plan(state, np.random.default_rng(0))
     reward = np.array([[0.1, 0.2], [0.3, 0.4]])

@@ -54,6 +54,31 @@ def test_one_hot_agrees_with_plain_regression(support):
         check_plan(plan, reference(task, episodes, np.eye(8), 0.3, 0.05), [6.0] * 6)
 
 
+def test_general_features_agree_with_plain_regression(rng):
+    """Features of both signs: Q is cut from above only, and may be negative."""
+    mdp = random_mdp(3)
+    task = mdp.task("full")
+    phi = rng.standard_normal((6, 3))
+    agent = published(task, bonus=0.0, regularization=0.3, phi=phi)
+    lowest = 0.0
+    for episodes, _, plan in play(agent, mdp, 12):
+        check_plan(plan, reference(task, episodes, phi, 0.3, 0.0), [4.0] * 4)
+        lowest = min(lowest, plan.q(0).min())
+    assert lowest < 0
+    agent = published(task, bonus=0.1, regularization=0.3, phi=phi)
+    for episodes, _, plan in play(agent, mdp, 12):
+        check_plan(plan, reference(task, episodes, phi, 0.3, 0.1), [4.0] * 4)
+
+
+def test_one_hot_given_explicitly_is_the_default():
+    mdp = up.envs.riverswim(4)
+    task = mdp.task("local")
+    one = up.simulate(mdp, up.agents.LSVIUCB(task), 30, seed=1)
+    two = up.simulate(mdp, up.agents.LSVIUCB(task, phi=np.eye(8)), 30, seed=1)
+    np.testing.assert_allclose(one.plan.v, two.plan.v, atol=1e-9)
+    np.testing.assert_array_equal(one.returns, two.returns)
+
+
 def test_optimistic_with_the_theory(rng):
     mdp = random_mdp(1, n_states=2, horizon=2)
     task, n = mdp.task("full"), 10_000
@@ -70,8 +95,9 @@ def test_data_without_end_gives_the_optimum(rng):
     state = up.agents.LSVIUCB(mdp.task("full")).init()
     state.model.counts[:] = 1e12 * mdp.probability
     state.model.paid[:] = 1e12 * mdp.reward.ravel()
-    plan = up.agents.LSVIUCB(mdp.task("full")).plan(state, rng)
-    np.testing.assert_allclose(plan.v, up.solve(mdp).v, atol=1e-6)
+    for phi in (None, np.eye(6)):
+        plan = up.agents.LSVIUCB(mdp.task("full"), phi=phi).plan(state, rng)
+        np.testing.assert_allclose(plan.v, up.solve(mdp).v, atol=1e-6)
 
 
 def test_as_published_a_known_reward_is_not_used():
@@ -84,15 +110,18 @@ def test_as_published_a_known_reward_is_not_used():
 
 def test_bad_input():
     task = two_states().task("full")
+    with pytest.raises(ValueError, match=r"phi has shape \(2, 4\); .* of shape \(4, d\)"):
+        up.agents.LSVIUCB(task, phi=np.ones((2, 4)))
     with pytest.raises(ValueError, match="bonus is -1"):
         up.agents.LSVIUCB(task, bonus=-1)
     with pytest.raises(ValueError, match="regularization is 0"):
         up.agents.LSVIUCB(task, regularization=0)
 
 
-def test_a_known_reward_is_used_and_not_shrunk():
+@pytest.mark.parametrize("phi", [None, np.eye(4)])
+def test_a_known_reward_is_used_and_not_shrunk(phi):
     """By hand, one visit for each step: r comes whole, only V_{h+1} is regressed."""
-    agent = up.agents.LSVIUCB(two_states().task("full"), bonus=0.1, regularization=0.5)
+    agent = up.agents.LSVIUCB(two_states().task("full"), bonus=0.1, regularization=0.5, phi=phi)
     state = agent.update(agent.init(), None, right_then_stay())
     plan = agent.plan(state, np.random.default_rng(0))
     new, old = 0.2 / np.sqrt(0.5), 0.2 / np.sqrt(1.5)

@@ -21,6 +21,7 @@ TIED = {
     "ucbvi-bf": up.agents.UCBVIBF,
     "ucrl-vtr": up.agents.UCRLVTR,
     "lsvi-ucb": up.agents.LSVIUCB,
+    "lsvi-ucb phi": lambda task: up.agents.LSVIUCB(task, bonus=0.0, phi=np.eye(len(task.sizes))),
 }
 
 

@@ -57,6 +57,25 @@ def test_one_hot_agrees_with_plain_regression(support):
         check_plan(plan, reference(task, episodes, np.eye(8), np.eye(4), 0.3, 0.05), [6.0] * 6)
 
 
+def test_general_features_agree_with_plain_regression(rng):
+    mdp = random_mdp(3)
+    task = mdp.task("full")
+    phi, psi = rng.random((6, 4)), rng.random((3, 2))
+    agent = up.agents.UCMatrixRL(task, bonus=0.05, regularization=0.3, phi=phi, psi=psi)
+    for episodes, _, plan in play(agent, mdp, 12):
+        check_plan(plan, reference(task, episodes, phi, psi, 0.3, 0.05), [4.0] * 4)
+
+
+def test_one_hot_given_explicitly_is_the_default():
+    mdp = up.envs.riverswim(4)
+    task = mdp.task("local")
+    phi = np.eye(8)
+    plain = up.simulate(mdp, up.agents.UCMatrixRL(task), 30, seed=1)
+    explicit = up.simulate(mdp, up.agents.UCMatrixRL(task, phi=phi, psi=np.eye(4)), 30, seed=1)
+    np.testing.assert_allclose(plain.plan.v, explicit.plan.v, atol=1e-9)
+    np.testing.assert_array_equal(plain.returns, explicit.returns)
+
+
 def test_optimistic_with_the_theory(rng):
     mdp = random_mdp(1, n_states=2, horizon=2)
     task = mdp.task("full")
@@ -91,6 +110,12 @@ def test_unknown_rewards_are_learned():
 
 def test_bad_input():
     task = two_states().task("full")
+    with pytest.raises(ValueError, match=r"phi has shape \(3, 2\); .* of shape \(4, d\)"):
+        up.agents.UCMatrixRL(task, phi=np.ones((3, 2)))
+    with pytest.raises(ValueError, match=r"phi has shape .*must be finite"):
+        up.agents.UCMatrixRL(task, phi=np.where(np.arange(8).reshape(4, 2) == 5, np.nan, 1.0))
+    with pytest.raises(ValueError, match="psi has 2 columns of rank 1"):
+        up.agents.UCMatrixRL(task, psi=np.ones((2, 2)))
     with pytest.raises(ValueError, match="bonus is -1"):
         up.agents.UCMatrixRL(task, bonus=-1)
     with pytest.raises(ValueError, match="regularization is 0"):

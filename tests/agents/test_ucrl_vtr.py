@@ -67,6 +67,24 @@ def test_one_hot_agrees_with_plain_regression(support):
     check_against_plain_regression(agent, mdp, np.eye(task.n_triples), 12)
 
 
+def test_mixtures_agree_with_plain_regression(rng):
+    mdp = random_mdp(3)
+    task = mdp.task("full")
+    kernels_of = rng.dirichlet(np.ones(3), (6, 4)).transpose(0, 2, 1).reshape(18, 4)
+    agent = up.agents.UCRLVTR(task, up.Features(task, kernels_of), bonus=0.2, regularization=0.5)
+    check_against_plain_regression(agent, mdp, kernels_of, 12)
+
+
+def test_one_hot_given_explicitly_is_the_default():
+    mdp = up.envs.riverswim(4)
+    task = mdp.task("local")
+    explicit = up.agents.UCRLVTR(task, up.Features(task, np.eye(task.n_triples)))
+    one = up.simulate(mdp, up.agents.UCRLVTR(task), 30, seed=1)
+    two = up.simulate(mdp, explicit, 30, seed=1)
+    np.testing.assert_allclose(one.plan.v, two.plan.v, atol=1e-9)
+    np.testing.assert_array_equal(one.returns, two.returns)
+
+
 def test_optimistic_with_the_theory():
     mdp = random_mdp(1, n_states=2, horizon=3)
     task = mdp.task("full")
@@ -97,9 +115,7 @@ def test_the_factor_survives_rounding():
     """X and its Gram matrix of rank one, 1e12 times the ridge: a pivot cancels to nothing."""
     x, lam = np.array([3.0, 1.0, 7.0]), 1e-6
     matrix = 1e12 * np.outer(x, x) + lam * np.eye(3)
-    factor = matrix.copy()
-    kernels.gram.cholesky(factor, 3, lam)
-    factor = np.tril(factor)
+    factor = kernels.linear.factor_matrices(matrix[None].copy(), lam)[0]
     assert (np.diag(factor) >= np.sqrt(lam)).all()
     np.testing.assert_allclose(factor @ factor.T, matrix, rtol=1e-12)
 
@@ -112,6 +128,9 @@ def test_unknown_rewards_are_learned():
 
 def test_bad_input():
     task = two_states().task("full")
+    other = up.envs.riverswim(3).task("full")
+    with pytest.raises(ValueError, match="features were made for a task"):
+        up.agents.UCRLVTR(task, up.Features(other, np.eye(18)))
     with pytest.raises(ValueError, match="bonus is -1"):
         up.agents.UCRLVTR(task, bonus=-1)
     with pytest.raises(ValueError, match="bonus is nan"):

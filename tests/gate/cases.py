@@ -255,6 +255,19 @@ def run_stream(kind: str, agent: str, seed: int = 3) -> Outputs:
     return play(mdp, build(agent, mdp, features, support, unknown), 150, seed)
 
 
+def run_linear(agent: str, *given: str) -> Outputs:
+    """Play a linear learner with features of (s, a) or of the next state that are drawn."""
+    mdp = draw_problem(20, units=True)
+    rng = np.random.default_rng(21)
+    drawn = {
+        "phi": with_errors(rng.standard_normal((STATES * CHOICES, 7))),
+        "psi": with_errors(rng.standard_normal((STATES, 4))),
+    }
+    kept = {name: drawn[name] for name in given}
+    made = getattr(up.agents, agent)(task=mdp.task(), regularization=0.1, **kept)
+    return play(mdp, made, 10)
+
+
 def run_large(agent: str, features: str, **given: Any) -> Outputs:
     """Play with every loop divided among threads, as for a problem with many triples."""
     large, kernels.LARGE = kernels.LARGE, 0
@@ -752,7 +765,7 @@ def all_cases() -> dict[str, Callable[[], Outputs]]:
     for agent in NAMES_BY_CLASS:
         kinds = ["everything"] if agent in FIXED else ["everything", "unknown-reward"]
         taken = field_names(agent)
-        if ("features" in taken or agent == "UCRLVTR") and agent not in FIXED:
+        if "features" in taken and agent not in FIXED:
             kinds += ["parameters"] if "per_step" in taken else ["unknown-next-state-reward"]
         if agent in POOLED:
             kinds.append("pooled")
@@ -766,6 +779,9 @@ def all_cases() -> dict[str, Callable[[], Outputs]]:
     for kind in STREAMS:
         for agent in INFINITE_HORIZON:
             made[f"{kind}_{agent}"] = partial(run_stream, kind, agent)
+    made["linear_LSVIUCB"] = partial(run_linear, "LSVIUCB", "phi")
+    made["linear_LSVIPHE"] = partial(run_linear, "LSVIPHE", "phi")
+    made["linear_UCMatrixRL"] = partial(run_linear, "UCMatrixRL", "phi", "psi")
     for agent, features, given in (
         ("UCRLMNLSE", "shared", {}), ("UCRLMNL", "pooled 0.7", {"radius": 0.1}),
         ("UCRLMNL", "one-hot", {"optimism": up.optimism.gradient}), ("UCBVI", "one-hot", {}),

@@ -134,9 +134,12 @@ def test_the_end_of_an_episode_is_worth_0_by_definition(name):
     rows = {}
     phi = up.features.from_function(task, lambda *x: rows.setdefault(x, rng.normal(size=3)))
     with_features = "features" in AGENTS[name].__dataclass_fields__
-    agent = AGENTS[name](task, phi) if with_features else AGENTS[name](task)
-    plan = agent.plan(agent.init(), rng).to_user_units(task)
-    np.testing.assert_allclose(plan.v[:, 3], 0.0, atol=1e-12)
+    agents = [AGENTS[name](task, phi) if with_features else AGENTS[name](task)]
+    if "phi" in AGENTS[name].__dataclass_fields__:  # a linear learner that generalises
+        agents.append(AGENTS[name](task, phi=rng.normal(size=(8, 3))))
+    for agent in agents:
+        plan = agent.plan(agent.init(), rng).to_user_units(task)
+        np.testing.assert_allclose(plan.v[:, 3], 0.0, atol=1e-12)
 
 
 class Quitting:

@@ -1,17 +1,20 @@
 """What learners share that keep counts of transitions: the tabular and the linear ones.
 
-Counts are (C, n), N(s, a, s') of each triple, with C = 1 for all steps together or C = H.
+Counts are (C, n), N(s, a, s') of each triple, with C = 1 for all steps together or C = H. Features
+of pairs are phi (S*A, d), row s * n_actions + a; None stands for one-hot features, for which no
+d x d matrix is built.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from upriver import kernels
 from upriver.agents.base import Episode, Learner, State, add_counts
-from upriver.checks import Array
+from upriver.checks import Array, as_float
 from upriver.mdp import Task
 from upriver.planning import Plan
 
@@ -48,9 +51,18 @@ def frequencies(task: Task, weights: Array) -> Array:
 
 
 def one_hot_ridge(task: Task, counts: Array, lam: float) -> tuple[Array, Array]:
-    """Return N(s,a,s') / (N(s,a) + lam) (C, n) and 1 / (N(s,a) + lam) (C, S*A).
-
-    It is the ridge regression on one-hot features, for which no d x d matrix is built.
-    """
+    """Return N(s,a,s') / (N(s,a) + lam) (C, n) and 1 / (N(s,a) + lam) (C, S*A)."""
     weight = 1.0 / (task.by_pair(counts) + lam)
     return counts * weight.repeat(task.sizes, axis=1), weight
+
+
+def checked_table(name: str, values: Any, rows: int) -> Array | None:
+    """Return features (rows, d), finite, of pairs or states; None stays None."""
+    if values is None:
+        return None
+    table = as_float(name, values)
+    if table.ndim != 2 or len(table) != rows or not table.size or not np.isfinite(table).all():
+        raise ValueError(
+            f"{name} has shape {table.shape}; it must be finite numbers of shape ({rows}, d)"
+        )
+    return table

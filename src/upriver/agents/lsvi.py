@@ -1,9 +1,8 @@
 """LSVI-UCB and LSVI-PHE: least-squares value iteration with a bonus, or with perturbed histories.
 
-For each step h both regress r + V_{h+1}(s') on phi(s, a), which is one-hot here, with the targets
-recomputed from the new V_{h+1} in each episode. The first adds a bonus; the second adds Gaussian
-noise to the targets and to the prior, M times over, and the largest of the M predictions is
-optimistic often enough.
+For each step h both regress r + V_{h+1}(s') on phi(s, a), with the targets recomputed from the new
+V_{h+1} in each episode. The first adds a bonus; the second adds Gaussian noise to the targets and
+to the prior, M times over, and the largest of the M predictions is optimistic often enough.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from upriver import kernels
 from upriver.agents.base import Episode, Learner, State, add_counts
-from upriver.agents.counts import one_hot_ridge
+from upriver.agents.counts import checked_table, one_hot_ridge
 from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.mdp import Task
@@ -45,12 +45,22 @@ class LeastSquaresLearner(Learner):
     """lambda; the papers have 1."""
     regress_reward: bool = False
     """True regresses the rewards even where they are known, as published; unknown ones always."""
+    phi: Any = None
+    """(S*A, d) features of pairs; the default is one-hot."""
 
     CLIP: ClassVar[Any]
     """Where values are clipped: a function of the task that returns a `Clip`."""
 
-    def add(self, norms: Array, rng: np.random.Generator) -> Array:
-        """Return what is added to Q_h (H, S*A); norms (H, S*A): of phi in Lambda_h^-1."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "phi", checked_table("phi", self.phi, len(self.task.sizes)))
+
+    def add(self, norms: Array, factor: Array | None, rng: np.random.Generator) -> Array:
+        """Return what is added to Q_h (H, S*A).
+
+        `norms` (H, S*A) are those of phi in Lambda_h^-1; `factor` (H, d, d) has the Cholesky
+        factors of Lambda_h, or is None for one-hot phi.
+        """
         raise NotImplementedError
 
     def start(self) -> StepSums:
@@ -60,14 +70,28 @@ class LeastSquaresLearner(Learner):
         )
 
     def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
-        """Return Q_h = clip((N_h r + sum N_h(s,a,s') V_{h+1}(s')) / (N_h + lambda) + bonus_h)."""
-        task, (counts, paid) = self.task, state.model
+        """Return Q_h = clip(phi^T Lambda_h^-1 sum phi (r + V_{h+1}(s')) + bonus_h).
+
+        Lambda_h = lambda I + sum phi phi^T, sums over the past visits at step h. With one-hot phi
+        Q_h = clip((N_h r + sum N_h(s,a,s') V_{h+1}(s')) / (N_h + lambda) + bonus_h).
+        """
+        task, lam, phi, (counts, paid) = self.task, self.regularization, self.phi, state.model
         known = task.reward is not None and not self.regress_reward
-        prob, weight = one_hot_ridge(task, counts, self.regularization)
-        bonus = self.add(np.sqrt(weight), rng)
-        reward = task.reward_rows if known else paid * weight
-        # a regressed reward contains what next states pay
-        return self.induce(prob, reward, self.CLIP, rng, bonus, next_state_reward=known)
+        options = {"next_state_reward": known}  # a regressed reward contains it
+        if phi is None:
+            prob, weight = one_hot_ridge(task, counts, lam)
+            bonus = self.add(np.sqrt(weight), None, rng)
+            reward = task.reward_rows if known else paid * weight
+            return self.induce(prob, reward, self.CLIP, rng, bonus, **options)
+        visits = task.by_pair(counts)[:, :, None]
+        gram = lam * np.eye(phi.shape[1]) + phi.T @ (visits * phi)
+        factor = kernels.linear.factor_matrices(gram, lam)
+        norms = np.linalg.norm(np.linalg.solve(factor, phi.T), axis=1)
+        bonus = self.add(norms, factor, rng)
+        if known:
+            bonus, paid = bonus + task.reward_rows, np.zeros((1, len(task.sizes)))
+        data = counts, paid, factor, bonus, phi, task.max_successors
+        return self.run_pass(kernels.linear.regression_rule, data, self.CLIP, rng, **options)
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> StepSums:
         counts, paid = (x.copy() for x in state.model)
@@ -86,8 +110,8 @@ class LSVIUCB(LeastSquaresLearner):
     Q_h = min(H, w_h^T phi + beta ||phi||_{Lambda_h^-1}), Lambda_h = lambda I + sum phi phi^T and
     w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), sums over the past visits at step h.
 
-    phi is one-hot, so the norm is 1 / sqrt(N_h + lambda), N_h the visits of (s, a) at step h. For
-    the deviations and the other parameters see `LeastSquaresLearner`.
+    With one-hot phi the norm is 1 / sqrt(N_h + lambda), N_h the visits of (s, a) at step h. For the
+    deviations and the other parameters see `LeastSquaresLearner`.
 
     Parameters
     ----------
@@ -103,7 +127,7 @@ class LSVIUCB(LeastSquaresLearner):
         "regularization": (1e-6, 1e-3, 1e-1, 1.0),
     }
 
-    def add(self, norms: Array, rng: np.random.Generator) -> Array:
+    def add(self, norms: Array, factor: Array | None, rng: np.random.Generator) -> Array:
         """Return beta ||phi||."""
         return self.bonus * self.task.units.max_value * norms
 
@@ -125,8 +149,8 @@ class LSVIPHE(LeastSquaresLearner):
     eps ~ N(0, sigma^2) for each past visit and xi ~ N(0, sigma^2 I / lambda).
 
     Given the past, theta_h^m ~ N(w_h, sigma^2 Lambda_h^-1) with w_h as in LSVI-UCB, and that is
-    what is drawn: perturbing the targets one by one would cost a pass over the history. phi is
-    one-hot, so the perturbation of Q_h(s, a) is sigma / sqrt(N_h + lambda) times the largest of M
+    what is drawn: perturbing the targets one by one would cost a pass over the history. With
+    one-hot phi the perturbation of Q_h(s, a) is sigma / sqrt(N_h + lambda) times the largest of M
     independent standard normals. For the deviations and the other parameters see
     `LeastSquaresLearner`.
 
@@ -147,12 +171,16 @@ class LSVIPHE(LeastSquaresLearner):
         "regularization": (1e-6, 1e-3, 1e-1, 1.0),
     }
 
-    def add(self, norms: Array, rng: np.random.Generator) -> Array:
+    def add(self, norms: Array, factor: Array | None, rng: np.random.Generator) -> Array:
         """Return the largest of M perturbations."""
-        from scipy.special import ndtri
+        sigma = self.noise * self.task.units.max_value
+        if factor is None:
+            from scipy.special import ndtri
 
-        # The largest of M normals is Phi^-1(U^(1/M)), -log U exponential; 1 - U^(1/M) keeps its
-        # digits near 0.
-        exponentials = rng.standard_exponential(norms.shape)
-        largest = -ndtri(-np.expm1(exponentials / -self.ensemble))
-        return self.noise * self.task.units.max_value * norms * largest
+            # The largest of M normals is Phi^-1(U^(1/M)), -log U exponential; 1 - U^(1/M) keeps
+            # its digits near 0.
+            exponentials = rng.standard_exponential(norms.shape)
+            return sigma * norms * -ndtri(-np.expm1(exponentials / -self.ensemble))
+        # phi^T L_h^-T z with z standard normal has the variance ||phi||^2
+        z = rng.standard_normal((len(norms), self.ensemble, self.phi.shape[1])).mT
+        return sigma * (self.phi @ np.linalg.solve(factor.mT, z)).max(axis=2)

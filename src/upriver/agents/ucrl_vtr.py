@@ -4,31 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from upriver import kernels
-from upriver.agents.base import Episode, Learner, State, add_counts, number_or_function
+from upriver.agents.base import (
+    CHECKS,
+    Episode,
+    Learner,
+    State,
+    add_counts,
+    number_or_function,
+    optional,
+)
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import Array, as_float, nonnegative_number
 from upriver.display import add_repr
+from upriver.features import Features
 from upriver.planning import Plan, clip_q
 
 
 @add_repr
 class Regression(NamedTuple):
-    """What UCRL-VTR has regressed; matrices are flat, those of pairs one after the other."""
+    """What UCRL-VTR has regressed."""
 
     gram: Array
-    """The sum of X X^T, without lambda I."""
+    """Flat blocks of the sum of X X^T, without lambda I."""
     target: Array
-    """(n,) sum of X V_{h+1}(s_{h+1})."""
+    """(d,) sum of X V_{h+1}(s_{h+1})."""
     root: Array
-    """Inverses of the Cholesky factors of M = lambda I + gram."""
+    """Flat inverses of the Cholesky factors of the blocks of M = lambda I + gram."""
     theta: Array
-    """(n,) M^-1 target."""
+    """(d,) M^-1 target."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,14 +52,17 @@ class UCRLVTR(OptimisticReward, Learner):
 
     Q_h = clip_[0,H](r + X_h^T theta_k + sqrt(beta_k) ||X_h||_{M_k^-1}), X_h = X_{V_{h+1}}(s, a).
 
-    The P_j are one-hot, e_(s,a,s'), so theta is the table of probabilities and X_h(s, a) holds
-    V_{h+1} on the successors of (s, a): one small ridge regression for each (s, a).
+    With one-hot features theta is the table of probabilities and X_h(s, a) holds V_{h+1} on the
+    successors of (s, a): one small ridge for each (s, a).
 
     Deviations: the next states are the task's successors of (s, a), which are all states, as
     published, with support "full". Ties are broken uniformly at random.
 
     Parameters
     ----------
+    features : Features, optional
+        P_j(s'|s,a), one row per triple and one column per j; the default is one-hot, e_(s,a,s').
+        The difference features of the MNL model are not such a mixture.
     bonus : float or function of k
         sqrt(beta_k); 0 is the greedy learner. The theory's beta_k is
         16 C^2 H^2 d log(1 + H k) log^2((k + 1)^2 H / delta), C at least 1 and ||theta*||.
@@ -58,25 +72,41 @@ class UCRLVTR(OptimisticReward, Learner):
         a long one for too long. Tune it with `bonus`.
     """
 
+    features: Features | None = None
     bonus: float | Callable[[int], float] = 3.0
     regularization: float = 10.0
 
     GRID: ClassVar = {
         "bonus": (0.0, 0.3, 1.0, 2.0, 3.0), "regularization": (0.1, 1.0, 3.0, 10.0, 30.0),
     }  # fmt: skip
-    OWN_CHECKS: ClassVar = {"bonus": number_or_function}
+    OWN_CHECKS: ClassVar = {
+        "features": optional(CHECKS["features"]),
+        "bonus": number_or_function,
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mixture.spread:
+            raise ValueError("features are pooled; UCRL-VTR needs a mixture of models")
+
+    @cached_property
+    def mixture(self) -> Features:
+        """The features, or one-hot ones, for which theta is the table of probabilities."""
+        if self.features is not None:
+            return self.features
+        size = self.task.n_states * self.task.n_actions * self.task.n_states
+        return Features(self.task, sparse.identity(self.task.n_triples), formal_dimension=size)
 
     def start(self) -> Regression:
-        eyes = [np.eye(size).ravel() for size in self.task.sizes]
+        eyes = [np.eye(m).ravel() for m in self.mixture.layout.size]
         root, zeros = np.concatenate(eyes) / sqrt(self.regularization), np.zeros
-        n = self.task.n_triples
-        return Regression(np.zeros_like(root), zeros(n), root, zeros(n))
+        d = self.mixture.dimension
+        return Regression(np.zeros_like(root), zeros(d), root, zeros(d))
 
     def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimistic values."""
-        task, (_, _, root, theta) = self.task, state.model
-        beta = float(self.radius(state.k))
-        data = self.reward(state), task.square_start, root, theta, beta, task.max_successors
+        features, (_, _, root, theta) = self.mixture, state.model
+        data = self.reward(state), features.layout, root, theta, float(self.radius(state.k))
         return self.run_pass(kernels.linear.value_target_rule, data, clip_q, rng)
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> Regression:
@@ -92,8 +122,8 @@ class UCRLVTR(OptimisticReward, Learner):
         pairs = add_counts(task, np.empty((1, 0)), episode)  # checked, and not counted
         new = Regression._make(x.copy() for x in state.model)
         kernels.linear.update_value_regression(
-            task.indptr, task.successors, task.square_start, float(self.regularization),
-            task.next_state_reward_rows, pairs, episode.states, v, *new,
+            self.mixture.layout, float(self.regularization), task.next_state_reward_rows, pairs,
+            episode.states, v, *new,
         )  # fmt: skip
         return new
 

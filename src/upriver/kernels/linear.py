@@ -1,9 +1,9 @@
-"""UCRL-VTR (Ayoub et al. 2020): value-targeted ridge regression, with one-hot features.
+"""Ridge regression for the linear baselines, and the rules whose expectation is a regression.
 
-The value V_{h+1}(s') of the next state is regressed on X_V(s, a) = (V(s'))_s', one entry for each
-successor, with one parameter theta for all steps. So every pair has a regression of its own, with
-the U x U matrix M = lambda I + sum of X X^T; the flat matrix of a pair begins at starts[pair], see
-`Task.square_start`. The arguments that all rules share are explained in `kernels.planning`.
+LSVI (Jin et al. 2020) regresses r + V_{h+1}(s') on features phi(s, a) at each step. UCRL-VTR (Ayoub
+et al. 2020) regresses V_{h+1}(s') on X_V(s, a) = sum_s' V(s') x(s, a, s'), with one parameter for
+all steps. Matrices are kept in their lower triangle; `layout` is the `kernels.Layout` of features.
+The arguments that all rules share are explained in `kernels.planning`.
 """
 
 import numpy as np
@@ -13,67 +13,144 @@ from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.planning import read_next_values
 
 
+@njit_inline
+def invert_lower(factor, m, root, start):
+    """Write the inverse of a lower factor into the flat m x m matrix at root[start:].
+
+    Zero above the diagonal. Many norms against one factor are quicker with the inverse, because
+    products have no divisions to wait for.
+    """
+    for j in range(m):
+        for i in range(m):
+            x = 1.0 if i == j else 0.0
+            for l in range(j, i):
+                x -= factor[i, l] * root[start + l * m + j]
+            root[start + i * m + j] = x / factor[i, i] if i >= j else 0.0
+
+
+@njit_cached
+def factor_matrices(matrices, floor):
+    """Return the Cholesky factors of matrices (H, d, d) that are at least floor I, in place."""
+    for h in range(matrices.shape[0]):
+        cholesky(matrices[h], matrices.shape[1], floor)
+        for i in range(matrices.shape[1]):
+            matrices[h, i, i + 1 :] = 0.0
+    return matrices
+
+
+@njit_inline
+def regression_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
+    """LSVI: w_h = Lambda_h^-1 sum phi (r + V_{h+1}(s')), Q_h = phi^T w_h + noise_h.
+
+    The sum runs over the visits at step h: counts (H, n) are those of each triple, rewards
+    (1|H, S*A) the sums of the rewards received. factor (H, d, d) of Lambda_h, noise (H, S*A),
+    phi (S*A, d); max_size is the largest number of successors of a pair.
+    """
+    counts, rewards, factor, noise, phi, max_size = data
+    r, d = min(h, rewards.shape[0] - 1), phi.shape[1]
+    w, values = np.zeros(d), np.empty(max_size)
+    for pair in range(q.shape[0]):
+        start, stop = np.int64(indptr[pair]), np.int64(indptr[pair + 1])
+        read_next_values(h, start, stop, successors, next_state_reward, v, values)
+        target = rewards[r, pair]
+        for u in range(stop - start):
+            target += counts[h, start + u] * values[u]
+        if target != 0.0:
+            for i in range(d):
+                w[i] += target * phi[pair, i]
+    solve_lower(factor[h], d, w)
+    solve_upper(factor[h], d, w)
+    for pair in range(first, end):
+        q[pair] = noise[h, pair]
+        for i in range(d):
+            q[pair] += phi[pair, i] * w[i]
+
+
 @njit_cached
 def update_value_regression(
-    indptr, successors, starts, lam, next_state_reward, pairs, states, v, gram, target, root, theta
+    layout, lam, next_state_reward, pairs, states, v, gram, target, root, theta
 ):
-    """Add (X_h, V_{h+1}(s_{h+1})) of each step of an episode, and solve the visited pairs.
+    """Add (X_h, V_{h+1}(s_{h+1})) of each step of an episode, and solve the blocks that changed.
 
-    pairs (T,) visited, states (T + 1,), v (H + 1, S) the values that were planned with. gram has
-    the sums of X X^T, root the inverses of the Cholesky factors of M, with zeros above the
-    diagonal, target (n,) the sums of X V_{h+1}(s_{h+1}), and theta (n,) is M^-1 target. The last
-    four are updated in place.
+    pairs (T,) visited, states (T + 1,), v (H + 1, S) the values that were planned with. The flat
+    m x m matrix of block b begins at layout.matrix_start[b]: in gram that of the sum of X X^T, in
+    root the inverse of the Cholesky factor of M = lam I + gram. target (d,) is the sum of
+    X V_{h+1}(s_{h+1}), theta (d,) is M^-1 target. The last four are updated in place.
     """
-    size = np.diff(indptr).max()
-    x, factor = np.empty(size), np.empty((size, size))
+    records, blocks, features = layout.pairs, layout.blocks, layout.features
+    successors, slots, values = layout.successors, layout.slots, layout.values
+    n_blocks, size = blocks.shape[0] - 1, layout.max_block_size
+    x, factor, changed = np.empty(size), np.empty((size, size)), np.zeros(n_blocks, np.bool_)
+    has_extra = next_state_reward.shape[1] > 0
     for h in range(pairs.shape[0]):
-        first, end, at = indptr[pairs[h]], indptr[pairs[h] + 1], starts[pairs[h]]
-        n = end - first
-        read_next_values(h, first, end, successors, next_state_reward, v, x)
-        y = 0.0
-        for i in range(n):
-            y = x[i] if successors[first + i] == states[h + 1] else y
-        for i in range(n):
-            target[first + i] += y * x[i]
-            for j in range(i + 1):
-                gram[at + i * n + j] += x[i] * x[j]
-    for pair in np.unique(pairs):
-        first, n, at = indptr[pair], indptr[pair + 1] - indptr[pair], starts[pair]
-        for i in range(n):
-            x[i] = target[first + i]
-            for j in range(i + 1):
-                factor[i, j] = gram[at + i * n + j]
-            factor[i, i] += lam
-        cholesky(factor, n, lam)
-        solve_lower(factor, n, x)
-        solve_upper(factor, n, x)
-        for j in range(n):
-            theta[first + j] = x[j]
-            for i in range(j, n):  # norms are quicker with the inverse: products, no divisions
-                y = 1.0 if i == j else 0.0
-                for l in range(j, i):
-                    y -= factor[i, l] * root[at + l * n + j]
-                root[at + i * n + j] = y / factor[i, i]
+        pair, e, y = pairs[h], min(h, next_state_reward.shape[0] - 1), 0.0
+        b = records[pair].block
+        if b < 0:  # all features of the pair are zero
+            continue
+        changed[b] = True
+        place, m, start = blocks[b].first_feature, blocks[b].size, layout.matrix_start[b]
+        width, column, at = (
+            records[pair].n_columns, records[pair].first_column, records[pair].first_value
+        )  # fmt: skip
+        for j in range(m):
+            x[j] = 0.0
+        for i in range(records[pair].first_row, records[pair + 1].first_row):
+            value = v[h + 1, successors[i]] + (next_state_reward[e, i] if has_extra else 0.0)
+            y = value if successors[i] == states[h + 1] else y
+            for j in range(width):
+                x[slots[column + j]] += value * values[at + j]
+            at += width
+        for i in range(m):
+            if x[i] != 0.0:
+                target[features[place + i]] += y * x[i]
+                for j in range(i + 1):
+                    gram[start + i * m + j] += x[i] * x[j]
+    for b in range(n_blocks):
+        if changed[b]:
+            place, m, start = blocks[b].first_feature, blocks[b].size, layout.matrix_start[b]
+            for i in range(m):
+                x[i] = target[features[place + i]]
+                for j in range(i + 1):
+                    factor[i, j] = gram[start + i * m + j]
+                factor[i, i] += lam
+            cholesky(factor, m, lam)
+            invert_lower(factor, m, root, start)
+            solve_lower(factor, m, x)
+            solve_upper(factor, m, x)
+            for i in range(m):
+                theta[features[place + i]] = x[i]
 
 
 @njit_inline
 def value_target_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """UCRL-VTR: Q_h = r + X^T theta + beta ||X||_{M^-1}, X = X_{V_{h+1}}(s, a).
 
-    data: reward (1|H, S*A); starts, root and theta of `update_value_regression`; beta; max_size,
-    the largest number of successors of a pair.
+    data: reward (1|H, S*A), the layout of the features, root and theta of
+    `update_value_regression`, and beta. A call for each pair would take longer than its sums.
     """
-    reward, starts, root, theta, beta, max_size = data
-    r, x = min(h, reward.shape[0] - 1), np.empty(max_size)
+    reward, layout, root, theta, beta = data
+    pairs, blocks, features, slots = layout.pairs, layout.blocks, layout.features, layout.slots
+    starts, values, x = layout.matrix_start, layout.values, np.empty(layout.max_block_size)
+    r, has_extra = min(h, reward.shape[0] - 1), next_state_reward.shape[1] > 0
+    e = min(h, next_state_reward.shape[0] - 1)
     for pair in range(first, end):
-        start, stop = np.int64(indptr[pair]), np.int64(indptr[pair + 1])
-        n, at = stop - start, starts[pair]
-        read_next_values(h, start, stop, successors, next_state_reward, v, x)
-        expected = norm2 = 0.0
-        for i in range(n):
-            expected += x[i] * theta[start + i]
+        q[pair] = reward[r, pair]
+        b, at = pairs[pair].block, pairs[pair].first_value
+        if b < 0:  # all features of the pair are zero
+            continue
+        place, m, row = blocks[b].first_feature, blocks[b].size, starts[b]
+        for j in range(m):
+            x[j] = 0.0
+        for i in range(indptr[pair], indptr[pair + 1]):
+            value = v[h + 1, successors[i]] + (next_state_reward[e, i] if has_extra else 0.0)
+            for j in range(pairs[pair].n_columns):
+                x[slots[pairs[pair].first_column + j]] += value * values[at + j]
+            at += pairs[pair].n_columns
+        norm2 = 0.0
+        for i in range(m):
+            q[pair] += x[i] * theta[features[place + i]]
             product = 0.0
-            for j in range(i + 1):
-                product += root[at + i * n + j] * x[j]
+            for j in range(i + 1):  # above the diagonal are zeros
+                product += root[row + i * m + j] * x[j]
             norm2 += product * product
-        q[pair] = reward[r, pair] + expected + beta * np.sqrt(norm2)
+        q[pair] += beta * np.sqrt(norm2)
