@@ -11,7 +11,6 @@ import upriver as up
 from upriver.logs import offpolicy, planning
 from upriver.logs.fit import fit_counts
 from upriver.logs.goodness import Cells, draw_terms, inverse_information
-from upriver.logs.value import PolicyValue, PolicyValues
 from upriver.logs.value_function import PolicyValueFunction, ValueGradient, build_value_function
 
 
@@ -303,13 +302,6 @@ class TestRewardsFromColumns:
         sums = np.bincount(who, paid - paid.mean())
         variance = (sums**2 / (1 - np.bincount(who) / 6)).sum() / 36
         assert found.standard_error == pytest.approx(np.sqrt(variance))
-
-
-def test_acceptability_of_clusters_has_the_quantiles_of_t():
-    each = {k: PolicyValue(1.0, 1.0, 0.0, 0.0, 0.95, 0.5, 0.0) for k in ("cost", "qaly")}
-    found = PolicyValues(each, np.eye(2), 2.0, 5.0)
-    # 3 * 1 - 1 with the error of the root of 9 + 1
-    assert found.acceptability([3.0]) == pytest.approx(special.stdtr(5.0, 2.0 / np.sqrt(10.0)))
 
 
 class TestClusters:

@@ -1,7 +1,5 @@
 """Pearson's test against logs of the fitted model: by hand, its level, its power, its words."""
 
-from typing import ClassVar
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -129,91 +127,15 @@ def test_the_level_is_right_for_sparse_and_rich_logs(n_states, per_pair, half):
     assert 0.03 <= share <= 0.07
 
 
-class TestClusters:
-    """Individuals who mostly stay in one state, each with a preference of its own."""
-
-    moves: ClassVar = {
-        "state": [0, 0, 1, 1, 2, 2],
-        "next_state": [0, 1, 1, 2, 2, 0],
-        "on": [0, 1] * 3,
-    }
-
-    def log(self, rng, n_clusters=40, n_rows=15, spread=1.0, wrong=0.0):
-        who = np.repeat(np.arange(n_clusters), n_rows)
-        home, prefers = rng.integers(3, size=n_clusters)[who], spread * rng.normal(size=n_clusters)
-        state = np.where(rng.random(len(who)) < 0.8, home, rng.integers(3, size=len(who)))
-        action = rng.integers(2, size=len(who))
-        p = 1 / (1 + np.exp(-(0.3 + 0.5 * action + wrong * (state == 2) + prefers[who])))
-        following = np.where(rng.random(len(who)) < p, (state + 1) % 3, state)
-        return {"who": who, "state": state, "action": action, "next_state": following}
-
-    def fit(self, log):
-        return up.fit_transitions("on + action:on", log, states=self.moves, cluster="who")
-
-    def test_by_hand(self):
-        """Signs of all clusters listed: every log of 10 clusters that the bootstrap can draw."""
-        rng = np.random.default_rng(5)
-        model = self.fit(self.log(rng, 10, 12))
-        found = model.goodness_of_fit(20_000)
-        theta, data = model.theta, model.log
-        # the cells (s, a) and whether it moved on; each has one situation of two rows
-        p, x = data.data.probabilities(theta), data.data.x
-        n, seen = data.data.visits, data.data.counts
-        own = np.zeros((10, len(seen)))
-        np.add.at(own, (data.cluster, data.chosen), data.weights)
-        met = own.reshape(10, -1, 2).sum(axis=2)
-        mean = (p[:, None] * x).reshape(-1, 2, 2).sum(axis=1)
-        centred = x - np.repeat(mean, 2, axis=0)
-        expected = np.repeat(n, 2) * p
-        information = (centred * expected[:, None]).T @ centred
-        residual = own - np.repeat(met, 2, axis=1) * p
-        added = (
-            residual - (residual @ x) @ np.linalg.inv(information) @ (centred * expected[:, None]).T
-        )
-        enough = met.sum(axis=0) ** 2 / (met**2).sum(axis=0)
-        inflate = np.minimum(enough / (enough - 1), np.sqrt(2))
-        assert inflate.min() < inflate.max() == np.sqrt(2)
-        added *= np.sqrt(10 / 9) * np.repeat(inflate, 2)
-        signs = np.array(np.meshgrid(*[[-1, 1]] * 10)).reshape(10, -1).T
-        signs = signs - signs.mean(axis=1, keepdims=True)
-        drawn = ((signs @ added) ** 2 / expected).sum(axis=1)
-        statistic = ((seen - expected) ** 2 / expected).sum()
-        assert len(data.situations.pair) == 6
-        assert found.statistic == pytest.approx(statistic)
-        assert found.p_value == pytest.approx((drawn >= statistic - 1e-9).mean(), abs=0.015)
-
-    def test_words_and_refusal(self, rng):
-        model = self.fit(self.log(rng))
-        assert "wild bootstrap of 40 clusters, 19 times" in model.goodness_of_fit(19).summary()
-        alone = model.with_errors("classical").goodness_of_fit(19)
-        assert "parametric bootstrap of 19 logs" in alone.summary()
-        with pytest.raises(ValueError, match=r"the log has 9 clusters; .* needs at least 10"):
-            self.fit(self.log(rng, 9)).goodness_of_fit()
-
-    def test_a_pair_of_one_cluster_hides_no_wrong_model(self, rng):
-        log = self.log(rng, 150, 30, wrong=2.0)
-        log["action"] = np.where((log["who"] == 0) & (log["state"] == 0), 2, log["action"])
-        assert self.fit(log).goodness_of_fit(99).p_value == 0.01
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("n_clusters", [12, 40, 100])
-    def test_the_level(self, n_clusters):
-        """As if rows were independent the test rejected a third of the true models at 5%."""
-        rng, found = np.random.default_rng(17), []
-        for i in range(300):
-            model = self.fit(self.log(rng, n_clusters, 30))
-            alone = model.with_errors("classical")
-            found.append([m.goodness_of_fit(199, i).p_value <= 0.05 for m in (model, alone)])
-        share, without = np.mean(found, axis=0)
-        print(f"{n_clusters} clusters: rejected {share:.3f}, without clusters {without:.3f}")
-        assert share <= 0.08 and without > 0.2
-
-    @pytest.mark.slow
-    def test_the_power(self):
-        rng = np.random.default_rng(18)
-        p = [self.fit(self.log(rng, 150, 30, wrong=1.0)).goodness_of_fit(99, i).p_value
-             for i in range(100)]  # fmt: skip
-        assert np.mean(np.array(p) <= 0.05) > 0.8
+def test_rows_of_a_cluster_are_refused(rng):
+    moves = {"state": [0, 0], "next_state": [0, 1], "on": [0, 1]}
+    log = {"who": np.arange(40) % 4, "state": [0] * 40, "action": rng.integers(2, size=40),
+           "next_state": rng.integers(2, size=40)}  # fmt: skip
+    model = up.fit_transitions("on", log, states=moves, cluster="who")
+    with pytest.raises(ValueError, match="goodness_of_fit needs independent rows, and those of a"):
+        model.goodness_of_fit()
+    alone = model.with_errors("classical").goodness_of_fit(19)
+    assert "parametric bootstrap of 19 logs" in alone.summary()
 
 
 def test_rows_of_pairs_do_not_depend_on_the_order_of_the_log():

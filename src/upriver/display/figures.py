@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -214,19 +213,6 @@ def plot_choices(
     if len(lines) > 1:
         ax.legend(title="action")
     label_states(ax, states)
-    return figure
-
-
-@figure_style()
-def plot_shares(x: Array, curves: Mapping[str, Array], xlabel: str, ylabel: str) -> Figure:
-    """Draw shares or probabilities over x, each with its name at its end."""
-    figure, axes = new_figure(WIDTHS["two"] * 0.7, 2.6)
-    ax: Axes = axes[0, 0]
-    colours = dict(zip(curves, cycle(ACTIONS), strict=False))
-    for name, y in curves.items():
-        ax.plot(x, y, color=colours[name])
-    ax.set(xlabel=xlabel, ylabel=ylabel, ylim=(-0.02, 1.02))
-    write_at_ends(ax, {name: (float(y[-1]), colours[name]) for name, y in curves.items()})
     return figure
 
 

@@ -209,7 +209,7 @@ def decide(
             checks = str(error)
     try:
         fit: GoodnessOfFit | str = model.goodness_of_fit()
-    except ValueError as error:  # fractional weights, few clusters
+    except ValueError as error:  # fractional weights, clusters
         fit = str(error).replace("goodness_of_fit", "a test of the fit")
     return Decision(
         model=model, plan=policy, gain=gain, adjustment=adjustment,

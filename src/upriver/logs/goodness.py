@@ -2,10 +2,8 @@
 
 The chi-squared distribution is right only where every expected count is large. Here the statistic
 of the log is compared with those of logs of the same size drawn from the estimate (a parametric
-bootstrap), each fitted again by one Newton step, so the level holds for sparse logs too.
-
-Rows of a cluster depend on each other in a way that the model does not describe. Then the rows are
-those of the log, and each cluster is added or subtracted at random (a wild bootstrap by cluster).
+bootstrap), each fitted again by one Newton step, so the level holds for sparse logs too. Rows of
+drawn logs are independent, so there is no test where rows of a cluster depend on each other.
 """
 
 from __future__ import annotations
@@ -22,14 +20,13 @@ from upriver.display import Card, add_repr, to_frame
 from upriver.mnl.fitted import FittedMNL
 
 ENOUGH = 5.0  # rows expected anywhere but at the likeliest successor, for a pair to be judged
-FEWEST = 10  # clusters
 AT_ONCE = 2_000_000  # numbers per array of drawn logs
 IDENTIFIED = 1e-9  # least eigenvalue, of information scaled to a unit diagonal, that counts
 
 
 @add_repr
 class GoodnessOfFit(NamedTuple):
-    """Pearson's sum (n - N p)^2 / (N p), judged by a bootstrap: parametric, or wild by cluster."""
+    """Pearson's sum (n - N p)^2 / (N p), judged by a parametric bootstrap."""
 
     statistic: float
     degrees: int  #: Free frequencies of the log minus the features that it identifies.
@@ -42,7 +39,6 @@ class GoodnessOfFit(NamedTuple):
     than 5 are expected anywhere but at the likeliest successor.
     """
     replicates: int  #: The number of logs drawn.
-    n_clusters: int = 0  #: The number of clusters that were drawn, 0 for rows that are independent.
 
     def card(self) -> Card:
         return Card(
@@ -58,10 +54,7 @@ class GoodnessOfFit(NamedTuple):
     def summary(self, limit: int = 10) -> str:
         """Return the total and the `limit` pairs (s, a) that fit worst, as text."""
         plural = "" if self.degrees == 1 else "s"
-        drawn = f"wild bootstrap of {self.n_clusters} clusters, {self.replicates} times"
-        if not self.n_clusters:
-            drawn = f"parametric bootstrap of {self.replicates} logs"
-        verdict = f"p = {self.p_value:.3g} by a {drawn}"
+        verdict = f"p = {self.p_value:.3g} by a parametric bootstrap of {self.replicates} logs"
         verdict = verdict if self.degrees else "nothing is left to test"
         lines = [
             f"goodness of fit: Pearson's {self.statistic:.2f} with {self.degrees} degree{plural} "
@@ -89,7 +82,6 @@ class Cells(NamedTuple):
     cell: Array  # (n,) the cell of each row; several situations may share one
     pair: Array  # (C,) the pair (s, a) of each cell, ascending
     names: Sequence[tuple[Any, Any]]  # (state, action) of each pair
-    members: Any = None  # (clusters, n) sparse: how often each cluster chose each row
 
     @property
     def sizes(self) -> Array:
@@ -105,12 +97,11 @@ def goodness_of_fit(
 ) -> GoodnessOfFit:
     """Return Pearson's test, in total and for each pair; p-values from drawn logs."""
     replicates = positive_integer("replicates", replicates)
+    if fitted.errors == "cluster":
+        raise ValueError("goodness_of_fit needs independent rows, and those of a cluster are not; "
+                         "with_errors('classical') takes them for independent")  # fmt: skip
     uneven = cells.counts != np.rint(cells.counts)
-    n_clusters = 0 if cells.members is None else cells.members.shape[0]
-    if 0 < n_clusters < FEWEST:
-        raise ValueError(f"the log has {n_clusters} clusters; goodness_of_fit with clusters needs "
-                         f"at least {FEWEST}")  # fmt: skip
-    if uneven.any() and not n_clusters:
+    if uneven.any():
         raise ValueError("a transition of the log has the weight "
                          f"{cells.counts[int(np.argmax(uneven))]:g}; goodness_of_fit needs whole "
                          "numbers")  # fmt: skip
@@ -126,9 +117,8 @@ def goodness_of_fit(
     at_once = max(AT_ONCE // len(cells.counts), 1)
     total = statistic.sum()
     for first in range(0, replicates, at_once):
-        draw = draw_clusters if n_clusters else draw_terms
         size = min(at_once, replicates - first)
-        drawn = sum_pairs(cells, draw(cells, fitted, inverse, size, rng))
+        drawn = sum_pairs(cells, draw_terms(cells, fitted, inverse, size, rng))
         worse += (drawn >= statistic * (1 - 1e-9)).sum(axis=0)
         beaten += int((drawn.sum(axis=-1) >= total * (1 - 1e-9)).sum())
     n, least = sum_pairs(cells, seen), np.minimum.reduceat(expected, first_cells(cells))
@@ -143,7 +133,7 @@ def goodness_of_fit(
         for g, (state, action) in enumerate(cells.names)
     ]  # fmt: skip
     p_value = (1 + beaten) / (1 + replicates) if degrees else float("nan")
-    return GoodnessOfFit(float(total), degrees, p_value, rows, replicates, n_clusters)
+    return GoodnessOfFit(float(total), degrees, p_value, rows, replicates)
 
 
 def pearson(seen: Array, expected: Array) -> Array:
@@ -188,37 +178,6 @@ def draw_terms(
     np.exp(logits, out=logits)
     logits *= np.repeat(visits / np.add.reduceat(logits, starts, axis=1), sizes, axis=1)
     return pearson(sum_cells(cells, counts), sum_cells(cells, logits))
-
-
-def draw_clusters(
-    cells: Cells, fitted: FittedMNL, inverse: Any, size: int, rng: np.random.Generator
-) -> Array:
-    """Return (size, C) Pearson's terms of what the clusters add with random signs.
-
-    What a cluster adds to (n - N p) is its own difference, minus what the estimate takes up of it:
-    N dp, where the step of the estimate is the inverse information times the cluster's score.
-    """
-    n = cells.members.shape[0]
-    signs = rng.choice([-1.0, 1.0], (size, n))
-    signs -= signs.mean(axis=1, keepdims=True)  # what all clusters share is no part of their spread
-    counts = (cells.members.T @ signs.T).T * np.sqrt(n / (n - 1.0))
-    visits = np.add.reduceat(counts, cells.indptr[:-1], axis=1)
-    residual = counts - np.repeat(visits, cells.sizes, axis=1) * cells.probability
-    step = (cells.matrix.T @ residual.T).T @ inverse
-    logits = (cells.matrix @ step.T).T
-    mean = np.add.reduceat(logits * cells.probability, cells.indptr[:-1], axis=1)
-    expected = np.repeat(cells.visits, cells.sizes) * cells.probability
-    residual -= expected * (logits - np.repeat(mean, cells.sizes, axis=1))
-    # Left out one at a time, as the jackknife does, m equal clusters differ by m / (m - 1) times
-    # their residuals. Of a pair that few clusters have this would be too much: a pair that one has
-    # for itself says nothing about the spread, and must not drown the others.
-    of_row = sparse.csr_array((np.ones(len(cells.cell)), cells.pair[cells.cell],
-                               np.arange(len(cells.cell) + 1)))  # fmt: skip
-    met = cells.members @ of_row
-    enough = np.maximum(met.sum(axis=0) ** 2 / met.power(2).sum(axis=0), 2.0)
-    inflate = np.minimum(enough / (enough - 1.0), np.sqrt(2.0))[cells.pair]
-    total = sum_cells(cells, expected)
-    return pearson(inflate * sum_cells(cells, residual) + total, total)
 
 
 def inverse_information(cells: Cells, lam: float) -> tuple[Any, int]:

@@ -207,10 +207,7 @@ class TransitionModel(Estimates):
             states, actions, p = space.states, space.actions, data.probabilities(self.theta)
         sizes, n_states, n_actions = np.diff(indptr), len(states), len(actions)
         some = (sizes > 1) & (visits > 0)
-        rows, members = np.flatnonzero(np.repeat(some, sizes)), None
-        if self.log is not None and self.fitted.errors == "cluster":
-            entries = self.log.weights, (self.log.cluster, self.log.chosen)
-            members = sparse.csc_array(entries, (self.fitted.n_clusters, len(counts)))[:, rows]
+        rows = np.flatnonzero(np.repeat(some, sizes))
         pair = np.repeat(of_pair, sizes)[rows]
         key, cell = np.unique(pair * n_states + successor[rows], return_inverse=True)
         pairs, of_cell = np.unique(key // n_states, return_inverse=True)
@@ -218,7 +215,6 @@ class TransitionModel(Estimates):
             np.concatenate([[0], np.cumsum(sizes[some])]), x[rows], counts[rows], p[rows],
             cell, of_cell,
             names=[(states[g // n_actions], actions[g % n_actions]) for g in pairs.tolist()],
-            members=members,
         )  # fmt: skip
 
     @check_kinds
@@ -226,8 +222,8 @@ class TransitionModel(Estimates):
         """Return Pearson's test of what happened from each (state, action), over all covariates.
 
         The p-values are shares of `replicates` logs drawn from the fitted model (a parametric
-        bootstrap), so they hold for sparse logs too. With clustered errors they come from a wild
-        bootstrap by cluster.
+        bootstrap), so they hold for sparse logs too. Raises ValueError for clustered errors, since
+        rows of drawn logs are independent.
         """
         return goodness_of_fit(self.cells(), self.fitted, replicates, seed)
 

@@ -111,7 +111,7 @@ class PolicyValues:
         facts = {
             str(k): f"{show(x.value)} [{show(x.low)}, {show(x.high)}]" for k, x in self.each.items()
         }
-        return Card(facts, more="difference(), ratio(), acceptability(), draws(), plot()")
+        return Card(facts, more="difference(), ratio(), draws()")
 
     def summary(self) -> str:
         """Return each value with its interval, as text."""
@@ -155,31 +155,11 @@ class PolicyValues:
         root = float(np.sqrt(max(half * half - lead * last, 0.0)))
         return Estimate(float(a / b), error, float(half - root) / lead, float(half + root) / lead)
 
-    def acceptability(self, thresholds: Any, effect: Any = "qaly", cost: Any = "cost") -> Array:
-        """Return the probability that threshold * effect - cost is above 0, for each threshold.
-
-        Of differences of a new and an old policy: the probability that the new one is
-        cost-effective at each willingness to pay (the acceptability curve).
-        """
-        values, covariance = self._moments(effect, cost)
-        weight = np.stack([np.asarray(thresholds, np.float64), -np.ones(len(thresholds))], axis=1)
-        mean = weight @ values
-        error = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", weight, covariance, weight), 1e-300))
-        return special.stdtr(self.degrees, mean / error)
-
     def draws(self, n: int = 1000, seed: int = 0) -> Array:
         """Return (n, k) the values of models that are drawn from the errors of the estimates."""
         rng, longest = np.random.default_rng(seed), max(self.functions, key=lambda f: len(f.origin))
         points = (longest.draw(rng) for _ in range(n))
         return np.array([[f.at(x[: len(f.origin)]).value for f in self.functions] for x in points])
-
-    def plot(self, thresholds: Any, effect: Any = "qaly", cost: Any = "cost") -> Any:
-        """Return a figure of the acceptability curve."""
-        from upriver.display import figures
-
-        curve = {"": self.acceptability(thresholds, effect, cost)}
-        labels = f"value of one unit of {effect}", "probability of being cost-effective"
-        return figures.plot_shares(np.asarray(thresholds), curve, *labels)
 
 
 def cohort_trace(model: TransitionModel, policy: Any) -> Any:
