@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib import import_module
 from pathlib import Path
 
 from tools.environment import floors
@@ -46,21 +45,6 @@ def test_importing_the_library_loads_nothing_heavy():
 def test_each_public_name_can_be_loaded():
     for name in upriver.__all__:
         assert getattr(upriver, name) is not None
-
-
-def test_the_stub_names_what_the_package_loads():
-    stub = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
-    imported = {
-        alias.asname: node.module
-        for node in ast.walk(stub)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert set(imported) == set(upriver.__all__)
-    for name in upriver.__all__:
-        if name not in upriver.SUBPACKAGES:
-            module = import_module(str(imported[name]))
-            assert getattr(module, name) is getattr(upriver, name)
 
 
 def test_every_layer_is_described_for_contributors():
