@@ -9,7 +9,14 @@ import numpy as np
 
 import upriver as up
 from upriver.diagnostics import Coverage, theta_star
-from upriver.diagnostics.realizability import differences, least_squares, softmax_rows
+from upriver.diagnostics.realizability import differences, least_squares
+
+
+def softmax_rows(task, logits):
+    """Return the probabilities of logits (..., n) within each pair (s, a); eq. (1)."""
+    top = np.repeat(task.by_pair(logits, np.maximum), task.sizes, axis=-1)
+    weights = np.exp(logits - top)
+    return weights / np.repeat(task.by_pair(weights), task.sizes, axis=-1)
 
 
 def random_features(

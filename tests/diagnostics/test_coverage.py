@@ -1,12 +1,12 @@
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import upriver as up
-from upriver.agents.base import Episode
 from upriver.diagnostics import certify_kappa, theta_star
-from upriver.diagnostics.coverage import Coverage, MeasuredAgent, distance, lemma_radii
+from upriver.diagnostics.coverage import Coverage, distance, lemma_radii
 
 
 def make_coverage(distances, radius, delta=0.1):
@@ -65,20 +65,29 @@ def test_optimism_on_riverswim():
     assert none.share("acting") == 0.0 and not none.optimistic.all()
 
 
-@pytest.mark.parametrize("share, optimistic", [(0.95, 0.0), (1.0, 1.0), (1.2, 1.0)])
+@dataclass(frozen=True)
+class Promising(up.agents.UCRLMNL):
+    """Promises a share of the optimum."""
+
+    values: Any = None
+
+    def make_plan(self, state, rng):
+        return super().make_plan(state, rng)._replace(v=self.values)
+
+
+@pytest.mark.parametrize("share, optimistic", [(0.95, False), (1.0, True), (1.2, True)])
 def test_a_plan_is_optimistic_if_it_reaches_the_optimum(share, optimistic):
     mdp = up.envs.riverswim(4)
     features = up.features.one_hot(mdp.task())
-    agent = up.agents.UCRLMNL(mdp.task(), features)
-    best = up.solve(mdp)
-    measured = MeasuredAgent(agent, theta_star(mdp, features), best.v[0], ())
-    state = agent.init()
-    plan = agent.plan(state, np.random.default_rng(0))._replace(v=share * best.v)
-    stayed = Episode(
-        np.zeros(mdp.horizon + 1, int), np.zeros(mdp.horizon, int), np.zeros(mdp.horizon)
-    )
-    _, ((_, was_optimistic),) = measured.update((state, ()), plan, stayed)
-    assert was_optimistic == optimistic
+    agent = Promising(mdp.task(), features, values=share * up.solve(mdp).v)
+    seen = up.coverage(mdp, features, agent, n_episodes=3, n_runs=2)
+    assert (seen.optimistic == optimistic).all()
+
+
+def test_an_infinite_horizon_is_refused():
+    mdp = up.envs.riverswim(4).infinite_horizon(0.9)
+    with pytest.raises(ValueError, match="infinite horizon; coverage needs a finite one"):
+        up.coverage(mdp, up.features.one_hot(mdp.task()), n_episodes=2, n_runs=1)
 
 
 def test_the_default_radii_use_the_largest_of_several_parameters():

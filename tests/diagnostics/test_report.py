@@ -11,7 +11,8 @@ def test_diagnosis_of_riverswim():
     assert found.core.realizable and found.core.norm == pytest.approx(3.7193, abs=5e-5)
     assert found.kappa.value == pytest.approx(0.0175)
     assert found.certified <= found.kappa.value
-    assert found.shape[:4] == (3, 16, 72, 10)
+    assert (found.features.task.max_successors, found.shape.rank) == (3, 10)
+    assert [row["value"] for row in found.table()[:3]] == ["3", "16", "10"]
     assert found.bounds.vacuous and found.bounds.regret_corrected > found.bounds.trivial == 2400
 
 
@@ -78,7 +79,7 @@ def test_triple_effects_realise_what_shared_features_cannot(capsys):
     found = [up.diagnose(mdp, x) for x in maps]
     assert [x.core.realizable for x in found] == [False, True, True]
     assert found[2].core.norm > 1.2 * found[1].core.norm
-    assert found[1].shape.dimension == maps[0].dimension + mdp.true_task.n_triples - 12
+    assert found[1].features.dimension == maps[0].dimension + mdp.true_task.n_triples - 12
     assert main(["diagnose", "riverswim-6", "--features", "pooled"]) == 0
     assert "features pooled" in " ".join(capsys.readouterr().out.split())
 

@@ -714,11 +714,14 @@ def flatten(value: Any, path: str = "") -> Outputs:
     return {path.rstrip("."): value} if number else {}
 
 
-def diagnose(environment: str, features: str, n_states: int) -> Outputs:
+def diagnose(environment: str, kind: str, n_states: int) -> Outputs:
     mdp = up.envs.make(environment, n_states=n_states)
     maps = {"one-hot": up.features.one_hot, "shared": up.features.shared}
-    found = up.diagnose(mdp, maps[features](mdp.task()))
+    found = up.diagnose(mdp, maps[kind](mdp.task()))
     shape, core, bounds = (x and x._asdict() for x in (found.shape, found.core, found.bounds))
+    features, names = found.features, ("dimension", "formal_dimension", "norm_bound")
+    shape |= {name: getattr(features, name) for name in names}
+    shape["max_successors"] = features.task.max_successors
     core |= {x: round(core[x], 12) for x in ("error", "residual")}  # 0 but for rounding
     return flatten({
         "shape": shape, "core": core | {"norm": found.core.norm, "bound": found.theta_bound},

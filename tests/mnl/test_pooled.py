@@ -200,5 +200,5 @@ def test_a_log_is_fitted_planned_with_and_diagnosed(rng):
     found, expected = (up.diagnose(mdp, f) for f in (made, plain))
     assert found.core.realizable and expected.core.realizable
     np.testing.assert_allclose(found.core.theta, expected.core.theta, atol=1e-8)
-    assert found.shape.norm_bound == pytest.approx(expected.shape.norm_bound)
+    assert found.features.norm_bound == pytest.approx(expected.features.norm_bound)
     assert found.shape.rank == expected.shape.rank

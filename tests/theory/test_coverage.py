@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import upriver as up
-from tests.diagnostics.problems import coverage_over, random_problem
+from tests.diagnostics.problems import coverage_over, random_problem, softmax_rows
 from upriver.agents.mnl_family import evidence
 from upriver.diagnostics import Coverage, kappa_at
-from upriver.diagnostics.realizability import softmax_rows
 
 DELTA = 0.05
 EPISODES = 40

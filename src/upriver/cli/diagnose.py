@@ -58,7 +58,7 @@ def diagnose(
         seen = diagnostics.coverage(mdp, varphi, n_episodes=episodes, n_runs=runs, delta=delta)
         rows += seen.table()
     console = Console(highlight=False)
-    console.print(f"[bold]{found.name}[/]: {found.task.describe()}, features {features}")
+    console.print(f"[bold]{found.name}[/]: {found.features.task.describe()}, features {features}")
     table = Table.grid(padding=(0, 2))
     table.add_column(width=19, no_wrap=True)
     table.add_column(width=11, no_wrap=True, justify="right")

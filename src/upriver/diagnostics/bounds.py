@@ -17,7 +17,6 @@ from typing import NamedTuple
 from upriver.checks import open_fraction
 from upriver.display import add_repr
 from upriver.features import Features
-from upriver.mdp import Task
 from upriver.mnl.radii import Evidence, corrected_radius, lemma1_radius, theory_regularization
 
 EVERY, STEP = 1_000, 1.01  # beta_k is evaluated for each k up to EVERY, and then in such steps
@@ -58,17 +57,14 @@ def theorem1(
     """
     open_fraction("delta", delta)
     kappa, units = clip_kappa(kappa), features.task.units
-    evidence = worst_evidence(features, n_episodes)
-    beta, corrected = (
-        rule(kappa, theta_bound, delta)(evidence) for rule in (lemma1_radius, corrected_radius)
-    )
+    evidence, given = worst_evidence(features, n_episodes), (kappa, theta_bound, delta)
+    radii = lemma1_radius(*given)(evidence), corrected_radius(*given)(evidence)
     printed, bound = (
-        units.unit * evaluate_bound(features, kappa, theta_bound, n_episodes, delta)
-        for evaluate_bound in (printed_regret, corrected_regret)
+        units.unit * regret(features, kappa, theta_bound, n_episodes, delta)
+        for regret in (printed_regret, corrected_regret)
     )
     trivial = units.unit * n_episodes * units.max_value
-    radii = evidence.regularization, beta, corrected
-    return Bounds(kappa, *radii, printed, bound, trivial, bound >= trivial)
+    return Bounds(kappa, evidence.regularization, *radii, printed, bound, trivial, bound >= trivial)
 
 
 def worst_evidence(features: Features, k: int) -> Evidence:
@@ -81,32 +77,30 @@ def worst_evidence(features: Features, k: int) -> Evidence:
 
 
 def printed_regret(features: Features, kappa: float, bound: float, k: int, delta: float) -> float:
-    """Return 2 H beta_K(delta/2K) sqrt(2 T H d log(1 + K H U L^2)) + H sqrt(2 T log(2/delta)).
-
-    It is on the unit scale, where rewards lie in [0, 1].
-    """
-    task, d = features.task, features.formal_dimension
-    assert d is not None
-    beta = lemma1_radius(kappa, bound, delta / (2.0 * k))(worst_evidence(features, k))
-    spread = log(1.0 + float(k) * task.horizon * task.max_successors * features.norm_bound**2)
-    return regret(task, k, 2.0 * beta, 2.0 * task.horizon * d * spread, delta)
+    """Return the bound of Theorem 1 as printed, on the unit scale."""
+    evidence = worst_evidence(features, k)
+    beta = lemma1_radius(kappa, bound, delta / (2.0 * k))(evidence)
+    return sum_terms(features, k, 2.0 * beta, evidence.dimension, 1.0, delta)
 
 
 def corrected_regret(features: Features, kappa: float, bound: float, k: int, delta: float) -> float:
-    """Return 3 H max_k beta_k(delta/2) sqrt(T Sigma) + H sqrt(2 T log(2/delta)), unit scale."""
+    """Return the corrected bound with the largest beta_k of all episodes, on the unit scale."""
     radius = corrected_radius(kappa, bound, delta / 2.0)
     # beta_k need not grow with k while lambda_k does, so its maximum is taken along the way; that
     # of the steps beyond EVERY is within 0.2% of it
     steps = (int(STEP**i) for i in range(ceil(log(k) / log(STEP))))
     along = {k, *range(1, min(k, EVERY) + 1), *steps}
-    beta = max(radius(worst_evidence(features, i)) for i in along)
-    task, d = features.task, features.dimension
-    total = float(k) * task.horizon * task.max_successors * features.norm_bound**2
-    potential = 2.0 * task.horizon * d * log(1.0 + total / (d * theory_regularization(features)(1)))
-    return regret(task, k, 3.0 * beta, potential, delta)
+    beta, d = max(radius(worst_evidence(features, i)) for i in along), features.dimension
+    return sum_terms(features, k, 3.0 * beta, d, d * theory_regularization(features)(1), delta)
 
 
-def regret(task: Task, k: int, width: float, potential: float, delta: float) -> float:
-    """Return R width sqrt(T potential) + R sqrt(2 T log(2/delta)), T = K H, R the value range."""
-    steps, size = float(k) * task.horizon, task.units.max_value
-    return size * (width * sqrt(steps * potential) + sqrt(2.0 * steps * log(2.0 / delta)))
+def sum_terms(
+    features: Features, k: int, width: float, d: int, prior: float, delta: float
+) -> float:
+    """Return R width sqrt(T Sigma) + R sqrt(2 T log(2/delta)), R the range of the values and
+    Sigma = 2 H d log(1 + T U L_varphi^2 / prior)."""
+    task, steps = features.task, float(k) * features.task.horizon
+    total = steps * task.max_successors * features.norm_bound**2
+    potential = 2.0 * task.horizon * d * log(1.0 + total / prior)
+    noise = sqrt(2.0 * steps * log(2.0 / delta))
+    return task.units.max_value * (width * sqrt(steps * potential) + noise)

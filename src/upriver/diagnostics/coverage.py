@@ -8,13 +8,12 @@ units of the rewards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from upriver.agents.base import Episode, State
 from upriver.agents.mnl_family import evidence
 from upriver.agents.ucrl_mnl import UCRLMNL
 from upriver.checks import (
@@ -27,13 +26,14 @@ from upriver.checks import (
 )
 from upriver.diagnostics.bounds import clip_kappa
 from upriver.diagnostics.kappa import certify_kappa
-from upriver.diagnostics.realizability import theta_star
+from upriver.diagnostics.realizability import check_finite_horizon, theta_star
 from upriver.display import Card, add_repr
 from upriver.features import Features
-from upriver.mdp import FiniteMDP, Task
+from upriver.mdp import FiniteMDP
 from upriver.mnl.radii import corrected_radius, lemma1_radius
-from upriver.planning import Plan, solve
-from upriver.play.simulate import simulate
+from upriver.play.checks import check_same_problem
+from upriver.play.episodes import EpisodePlayer
+from upriver.play.learner import Learner
 
 
 @add_repr
@@ -68,44 +68,6 @@ class Coverage:
         """Return the share of runs with theta* in C_k for all k; Lemma 1: at least 1 - delta."""
         radius = self.radii[check_choice("name", name, self.radii)]
         return float((self.distance <= radius).all(axis=1).mean())
-
-
-@dataclass(frozen=True)
-class MeasuredAgent:
-    """An agent that acts as the one it wraps and compares its confidence set with the truth.
-
-    Its state is that of the wrapped agent and the measurements before each episode.
-    """
-
-    agent: UCRLMNL
-    theta: Array
-    """(1 | H, d) theta*."""
-    best: Array
-    """(S,) V*_1 in the user's units."""
-    radii: tuple[Any, ...]
-
-    @property
-    def task(self) -> Task:
-        return self.agent.task
-
-    def init(self) -> tuple[State, tuple]:
-        return self.agent.init(), ()
-
-    def plan(self, state: tuple[State, tuple], rng: np.random.Generator) -> Plan:
-        return self.agent.plan(state[0], rng)
-
-    def update(
-        self, state: tuple[State, tuple], plan: Plan, episode: Episode
-    ) -> tuple[State, tuple]:
-        (inner, rows), first, features = state, int(episode.states[0]), self.agent.features
-        planned = plan.to_user_units(self.task).v[0, first]
-        known = evidence(features, inner.k, inner.model)
-        row = (
-            distance(features, inner.model, self.theta),
-            float(planned >= self.best[first] - 1e-9 * self.task.units.unit),
-            *(radius(known) for radius in self.radii),
-        )
-        return self.agent.update(inner, plan, episode), (*rows, row)
 
 
 def distance(features: Features, model: Any, theta: Array) -> float:
@@ -149,7 +111,9 @@ def coverage(
         The seed of the first run; the others follow.
     """
     n_runs = positive_integer("n_runs", n_runs)
+    n_episodes = positive_integer("n_episodes", n_episodes)
     open_fraction("delta", delta)
+    check_finite_horizon(mdp, "coverage")
     agent = UCRLMNL(features.task, features) if agent is None else agent
     own, given = agent.features.matrix, features.matrix
     if own is not given and (own.shape != given.shape or abs(own - given).max() > 0.0):
@@ -160,10 +124,33 @@ def coverage(
     radii = lemma_radii(features, theta, agent, delta) if radii is None else radii
     for name, radius in radii.items():
         check_function(f"radii[{name!r}]", radius, "evidence")
-    measured = MeasuredAgent(agent, theta, solve(mdp).v[0], tuple(radii.values()))
-    runs = [simulate(mdp, measured, n_episodes, seed + i).state[1] for i in range(n_runs)]
-    distances, hopeful, *found = np.moveaxis(np.array(runs), 2, 0)
-    return Coverage(delta, distances, dict(zip(radii, found, strict=True)), hopeful > 0.5)
+    check_same_problem(agent.task, mdp.true_task)
+    runs = [
+        measure_run(mdp, agent, theta, radii.values(), n_episodes, seed + i) for i in range(n_runs)
+    ]
+    distances, optimistic, *found = np.moveaxis(np.array(runs), 2, 0)
+    return Coverage(delta, distances, dict(zip(radii, found, strict=True)), optimistic > 0.5)
+
+
+def measure_run(
+    mdp: FiniteMDP, agent: UCRLMNL, theta: Array, radii: Collection[Any], n_episodes: int, seed: int
+) -> Array:
+    """Return (K, 2 + number of radii) before each episode of a run, which is that of `simulate`:
+    the distance to theta*, whether V_1 is optimistic, and each beta_k."""
+    task, features, rows = agent.task, agent.features, []
+    learner = Learner(agent, mdp, seed, None, draws=task.horizon + 1)
+    player = EpisodePlayer(mdp, n_episodes, learner.environment)
+    for k in range(n_episodes):
+        model, plan = learner.state.model, learner.plan()
+        episode = player.evaluate_and_play(k, plan)
+        planned = plan.to_user_units(task).v[0, episode.states[0]]
+        optimistic = planned >= player.optimal_values[k] - 1e-9 * task.units.unit
+        known = evidence(features, k + 1, model)
+        rows.append([
+            distance(features, model, theta), optimistic, *(radius(known) for radius in radii)
+        ])  # fmt: skip
+        learner.learn(episode)
+    return np.array(rows, np.float64)
 
 
 def lemma_radii(features: Features, theta: Array, agent: UCRLMNL, delta: float) -> dict[str, Any]:

@@ -7,7 +7,6 @@ in their features; the proofs need it over the ball ||theta|| <= L_theta.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -36,19 +35,17 @@ def kappa_at(task: Task, prob: Array) -> Kappa | None:
 
     It is None where every (s, a) has one successor: then nothing is to be learned.
     """
-    pair_of_row = np.repeat(np.arange(len(task.sizes)), task.sizes)
-    best: Kappa | None = None
     several = np.flatnonzero(task.sizes > 1)
-    for p in prob if len(several) else ():
-        order = np.lexsort((p, pair_of_row))
-        low, next_low = order[task.indptr[several]], order[task.indptr[several] + 1]
-        product = p[low] * p[next_low]
-        i = int(np.argmin(product))
-        if best is None or product[i] < best.value:
-            s, a = divmod(int(several[i]), task.n_actions)
-            pair = sorted((int(task.successors[low[i]]), int(task.successors[next_low[i]])))
-            best = Kappa(float(product[i]), (s, a, pair[0], pair[1]))
-    return best
+    if not len(several):
+        return None
+    pair_of_row = np.repeat(np.arange(len(task.sizes)), task.sizes)
+    order = np.array([np.lexsort((p, pair_of_row)) for p in prob])
+    least = order[:, task.indptr[several, None] + np.arange(2)]  # the two least likely
+    products = np.prod([p[rows] for p, rows in zip(prob, least, strict=True)], axis=2)
+    step, i = np.unravel_index(int(np.argmin(products)), products.shape)
+    s, a = divmod(int(several[i]), task.n_actions)
+    s2, s3 = sorted(task.successors[least[step, i]].tolist())
+    return Kappa(float(products[step, i]), (s, a, s2, s3))
 
 
 def certify_kappa(features: Features, theta_bound: float) -> float | None:
@@ -58,22 +55,16 @@ def certify_kappa(features: Features, theta_bound: float) -> float | None:
     is at most L_theta ||varphi_u - (varphi_i + varphi_j)/2||. It is None where every (s, a) has one
     successor.
     """
-    radius = nonnegative_number("theta_bound", theta_bound)
-    found = (bound_products(gram, radius) for gram in distinct_grams(features))
-    return min(found, default=None)
-
-
-def distinct_grams(features: Features) -> Iterator[Array]:
-    """Yield inner products (m, U, U) of rows minus the first of their pair, equal ones once."""
+    radius, found = nonnegative_number("theta_bound", theta_bound), []
     for _, rows in stacks(features):
-        if rows.shape[1] < 2:
-            continue
-        centred = rows - rows[:, :1]
-        gram = centred @ centred.transpose(0, 2, 1)
-        scale = max(float(np.abs(gram).max()), 1e-300)
-        flat = np.round(gram.reshape(len(gram), -1) / scale, 12)
-        _, first = np.unique(flat, axis=0, return_index=True)
-        yield gram[first]
+        if rows.shape[1] > 1:
+            centred = rows - rows[:, :1]
+            gram = centred @ centred.transpose(0, 2, 1)
+            scale = max(float(np.abs(gram).max()), 1e-300)
+            flat = np.round(gram.reshape(len(gram), -1) / scale, 12)
+            _, first = np.unique(flat, axis=0, return_index=True)  # many pairs have equal features
+            found.append(bound_products(gram[first], radius))
+    return min(found, default=None)
 
 
 def bound_products(gram: Array, radius: float) -> float:

@@ -18,6 +18,7 @@ from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.names import check_same_names
 from upriver.mdp.validation import check_covers
+from upriver.mnl import likelihood
 from upriver.mnl.fit import fit_mnl
 
 TOLERANCE = 1e-8  # largest error of a log-odds, relative, at which the equations count as solved
@@ -50,11 +51,6 @@ class Core(NamedTuple):
 def true_probabilities(mdp: FiniteMDP, task: Task) -> Array:
     """Return the true probability of every triple of `task`, (1 | H, n); 0 if it is impossible."""
     known = mdp.true_task
-    if (task.n_states, task.n_actions) != (known.n_states, known.n_actions):
-        raise ValueError(
-            f"features were made for a task with {task.describe()}, the MDP has "
-            f"{known.describe()}; build the features from a task of this MDP"
-        )
     check_same_names(task, known)
     check_covers((task.indptr, task.successors), known, "the task of the features")
     prob = np.zeros((len(mdp.probability), task.n_triples))
@@ -62,11 +58,14 @@ def true_probabilities(mdp: FiniteMDP, task: Task) -> Array:
     return prob
 
 
-def softmax_rows(task: Task, logits: Array) -> Array:
-    """Return the probabilities of logits (..., n) within each pair (s, a); eq. (1)."""
-    top = np.repeat(task.by_pair(logits, np.maximum), task.sizes, axis=-1)
-    weights = np.exp(logits - top)
-    return weights / np.repeat(task.by_pair(weights), task.sizes, axis=-1)
+def check_finite_horizon(mdp: FiniteMDP, needed_by: str) -> None:
+    if mdp.true_task.infinite_horizon:
+        raise ValueError(f"{mdp.name} has an infinite horizon; {needed_by} needs a finite one")
+
+
+def model_probabilities(features: Features, theta: Array) -> Array:
+    """Return (C, n) the probabilities (1) of each of C parameters."""
+    return np.array([likelihood.probabilities(features, one) for one in theta])
 
 
 def find_core(mdp: FiniteMDP, features: Features) -> Core:
@@ -89,7 +88,7 @@ def find_core(mdp: FiniteMDP, features: Features) -> Core:
         realizable = residual <= TOLERANCE * max(1.0, float(np.abs(odds).max()))
     if not realizable:
         theta = project_on_model(features, prob)
-    gap = np.abs(prob - softmax_rows(task, differences(features, theta)))
+    gap = np.abs(prob - model_probabilities(features, theta))
     error = 0.5 * task.by_pair(gap)  # (1 | H, S*A) total variation
     h, pair = np.unravel_index(int(np.argmax(error)), error.shape)
     where = (int(h), *divmod(int(pair), task.n_actions))
@@ -163,16 +162,8 @@ def project_on_model(features: Features, prob: Array) -> Array:
 class Shape(NamedTuple):
     """Properties of a feature map that do not depend on the true transitions."""
 
-    max_successors: int
-    """U, the largest reachable set."""
-    dimension: int
-    """The number of stored columns, those that a triple uses."""
-    formal_dimension: int
-    """d of the formulas."""
     rank: int | None
     """Rank of the differences within pairs (s, a): learnable directions; None if unknown."""
-    norm_bound: float
-    """L_varphi as given."""
     best_norm_bound: float
     """L_varphi after subtracting the best successor's row in each pair (Remark 1)."""
     best_reference: Array
@@ -197,7 +188,7 @@ def stacks(features: Features) -> Iterator[tuple[Array, Array]]:
 
 
 def shape_of(features: Features) -> Shape:
-    """Compute U, d, rank and L_varphi before and after the best recentring (Remark 1)."""
+    """Compute the rank, and L_varphi after the best recentring (Remark 1)."""
     task = features.task
     best, zero, reference = 0.0, True, np.zeros(len(task.sizes), np.int64)
     for pairs, rows in stacks(features):
@@ -208,7 +199,5 @@ def shape_of(features: Features) -> Shape:
         reference[pairs] = reach.argmin(axis=1)
         best = max(best, float(reach.min(axis=1).max()))
         zero = zero and bool((square.min(axis=1) <= 0.0).all())
-    assert features.formal_dimension is not None
     rank = least_squares(features, np.zeros((1, task.n_triples)))[1]
-    given = features.dimension, features.formal_dimension, rank, features.norm_bound
-    return Shape(task.max_successors, *given, float(np.sqrt(max(best, 0.0))), reference, zero)
+    return Shape(rank, float(np.sqrt(max(best, 0.0))), reference, zero)

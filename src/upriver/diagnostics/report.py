@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from upriver.checks import check_kinds, open_fraction, positive_integer, positive_number
 from upriver.diagnostics import realizability
 from upriver.diagnostics.bounds import Bounds, theorem1
@@ -14,7 +12,7 @@ from upriver.diagnostics.kappa import Kappa, certify_kappa, kappa_at
 from upriver.diagnostics.realizability import Core, Shape
 from upriver.display import Card, add_repr
 from upriver.features import Features, one_hot, recentre
-from upriver.mdp import FiniteMDP, Task
+from upriver.mdp import FiniteMDP
 
 
 @add_repr
@@ -23,9 +21,8 @@ class Diagnosis:
     """The measurements of `diagnose`."""
 
     name: str
-    task: Task
+    features: Features
     n_episodes: int
-    delta: float
     shape: Shape
     core: Core
     theta_bound: float | None
@@ -39,17 +36,18 @@ class Diagnosis:
     successor, after the best recentring."""
 
     def card(self) -> Card:
-        facts = {"columns": self.shape.dimension, "realizable": bool(self.core.realizable)}
+        facts = {"columns": self.features.dimension, "realizable": bool(self.core.realizable)}
         return Card(facts, of=self.name, rows=self.table, most=50)
 
     def table(self) -> list[dict[str, str]]:
         """Return a row per finding: what, value and a note."""
-        shape, core, kappa, bounds = self.shape, self.core, self.kappa, self.bounds
+        features, shape, core = self.features, self.shape, self.core
+        kappa, bounds = self.kappa, self.bounds
         rows: list[tuple[str, Any, str]] = [
-            ("U", shape.max_successors, "largest reachable set"),
-            ("d", shape.dimension, f"columns kept, of {shape.formal_dimension}"),
+            ("U", features.task.max_successors, "largest reachable set"),
+            ("d", features.dimension, f"columns kept, of {features.formal_dimension}"),
             ("rank", shape.rank, "directions that data can identify"),
-            ("L_varphi", shape.norm_bound, "largest norm of a feature row"),
+            ("L_varphi", features.norm_bound, "largest norm of a feature row"),
             ("L_varphi, recentred", shape.best_norm_bound, "after features.recentre"),
             ("zero successor", shape.zero_successor, "needed by Lemma 1 in every (s, a)"),
             ("realizable", core.realizable, "Assumption 1"),
@@ -113,8 +111,7 @@ def diagnose(
     theta_bound
         L_theta; ||theta*|| unless given.
     """
-    if mdp.true_task.infinite_horizon:
-        raise ValueError(f"{mdp.name} has an infinite horizon; diagnose needs a finite one")
+    realizability.check_finite_horizon(mdp, "diagnose")
     features = one_hot(mdp.task()) if features is None else features
     n_episodes = positive_integer("n_episodes", n_episodes)
     open_fraction("delta", delta)
@@ -126,7 +123,7 @@ def diagnose(
         theta_bound = core.norm
     prob = realizability.true_probabilities(mdp, task)
     if core.forbidden is None and not core.realizable:
-        prob = realizability.softmax_rows(task, np.asarray(features.matrix @ core.theta.T).T)
+        prob = realizability.model_probabilities(features, core.theta)
     kappa = kappa_at(task, prob)
     certified = None if theta_bound is None else certify_kappa(features, theta_bound)
     shape = realizability.shape_of(features)
@@ -135,5 +132,5 @@ def diagnose(
         used = features if shape.zero_successor else recentre(features, shape.best_reference)
         bounds = theorem1(used, certified, theta_bound, n_episodes, delta)
     return Diagnosis(
-        mdp.name, task, n_episodes, delta, shape, core, theta_bound, kappa, certified, bounds
+        mdp.name, features, n_episodes, shape, core, theta_bound, kappa, certified, bounds
     )
