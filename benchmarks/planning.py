@@ -34,7 +34,7 @@ def draw_mdp(n_states: int, n_successors: int, near: bool, seed: int = 0) -> up.
     weights /= weights.sum(axis=1, keepdims=True)
     indptr = np.arange(0, n_pairs * n_successors + 1, n_successors)
     matrix = sparse.csr_array((weights.ravel(), successors.ravel(), indptr), (n_pairs, n_states))
-    return up.FiniteMDP.from_sparse(matrix, rng.random((n_states, N_ACTIONS)), HORIZON)
+    return up.FiniteMDP.from_arrays(matrix, rng.random((n_states, N_ACTIONS)), HORIZON)
 
 
 def multiply_by_transitions(mdp: up.FiniteMDP) -> None:

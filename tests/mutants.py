@@ -94,8 +94,7 @@ PLANNING: list[Mutant] = [
      "1.0 / (1.0 - discount) * found.mean_change"),
     ("planning/tables.py", "(table >= n_actions)", "(table > n_actions)"),
     ("planning/tables.py", "np.where(task.available, 0.0, weights)", "np.zeros_like(weights)"),
-    ("planning/tables.py", "numbers[a] = task.action_names.number(actions[a])",
-     "numbers[a] = a"),
+    ("planning/tables.py", "task.action_names.number(actions[a], \"the policy's action\")", "a"),
 ]  # fmt: skip
 AGENTS: list[Mutant] = [
     ("agents/ucmnlk.py", "np.minimum(2.0 * self.beta(state)", "np.minimum(self.beta(state)"),

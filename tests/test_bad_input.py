@@ -69,8 +69,6 @@ CASES = {
     "a reward that is nan": (lambda: up.FiniteMDP.from_functions(0, ["a"], lambda s, a: [s], lambda s, a, t: 1.0, lambda s, a: np.nan, 3), r"reward\(0, 'a'\) is nan; it must be a number"),
     "a reward in words": (lambda: up.FiniteMDP.from_functions(0, ["a"], lambda s, a: [s], lambda s, a, t: 1.0, lambda s, a: "x", 3), r"\(0, 'a'\) is 'x'; it must be a number"),
     "a reward that is no function": (lambda: up.FiniteMDP.from_functions(0, ["a"], lambda s, a: [s], lambda s, a, t: 1.0, 3, 3), "reward is an int"),  # type: ignore
-    "one transition that is no list": (lambda: TASK.with_transitions(np.array("x")), "it must be a list"),  # type: ignore
-    "more observed pairs": (lambda: TASK.with_transitions([(0, 0)]), r"transition \(0, 0\) must be"),  # type: ignore
     "pooled numbers": (lambda: up.features.pooled(3), "shared is an int; it must be a Features"),  # type: ignore
     "checks of an MDP": (lambda: up.check_policy_value(MDP, None), "model is a FiniteMDP"),  # type: ignore
     "checks without a log": (lambda: up.check_policy_value(fitted(), np.zeros((6, 4), int)), "the model does not know which rows are one individual's"),
@@ -85,14 +83,13 @@ CASES = {
     "an infinite reward": (lambda: up.FiniteMDP.from_arrays(P, R - np.inf, 3), r"reward of \(s=0, a=0\) is -inf"),
     "a NaN reward": (lambda: up.FiniteMDP.from_arrays(P, put(R, (1, 0), np.nan), 3), r"reward of \(s=1, a=0\) is nan"),
     "a reward of another shape": (lambda: up.FiniteMDP.from_arrays(P, np.zeros(2), 3), r"reward has shape \(2,\)"),
-    "a function where an array is needed": (lambda: up.FiniteMDP.from_arrays(P, lambda s, a, s2: 0.0, 3), "reward is <function .*must be an array of numbers"),  # type: ignore
+    "a function where an array is needed": (lambda: up.FiniteMDP.from_arrays(P, lambda s, a, s2: 0.0, 3), "reward must be an array of numbers"),  # type: ignore
     "no horizon": (lambda: up.FiniteMDP.from_arrays(P, R, 0), "horizon is 0"),
     "half a step": (lambda: up.FiniteMDP.from_arrays(P, R, 2.5), "horizon is 2.5"),
     "a start outside": (lambda: river(initial_state=2), "initial_state is 2"),
     "a start that sums to 2": (lambda: river(initial_state=[1.0, 1.0]), "initial probabilities sum to 2"),
     "an unknown argument": (lambda: river(nane="x"), "unknown argument 'nane'"),
     "an empty reward range": (lambda: river(reward_range=(1.0, 1.0)), r"reward_range is \(1.0, 1.0\)"),
-    "a dense matrix as sparse": (lambda: up.FiniteMDP.from_sparse(np.eye(2), R, 3), "transition is a ndarray"),
     "too many states": (lambda: up.FiniteMDP.from_functions(0, [1], lambda s, a: [s + 1], lambda s, a, t: 1.0, lambda s, a: 0.0, 99, max_states=9), "max_states=9"),
     "a dead end": (lambda: up.FiniteMDP.from_functions(0, [1], lambda s, a: [], lambda s, a, t: 1.0, lambda s, a: 0.0, 3), r"successors\(0, 1\) is empty"),
     "an unknown support": (lambda: MDP.task("locl"), "support is 'locl'"),
@@ -101,7 +98,7 @@ CASES = {
     "an unknown variant": (lambda: up.envs.riverswim(6, variant="x"), "variant 'x' is unknown"),
     "an unknown environment": (lambda: up.envs.make("riverswin"), "'riverswin' is unknown; did you mean 'riverswim'"),
     "a successor that is no state": (lambda: up.Task.from_successors([0], [0], lambda s, a: [1], 3), r"successors\(0, 0\) names 1"),
-    "states twice": (lambda: up.Task.from_successors([0, 0], [0], lambda s, a: [0], 3), "states names a state twice"),
+    "states twice": (lambda: up.Task.from_successors([0, 0], [0], lambda s, a: [0], 3), "states has the name 0 twice"),
     "rows outside a task": (lambda: TASK.rows(9, 0), r"\(s=9, a=0\) is not in a task"),
     # features
     "a feature row too few": (lambda: up.Features(TASK, np.ones((3, 2))), r"features have shape \(3, 2\)"),
@@ -239,11 +236,6 @@ def test_what_a_function_of_an_agent_returns_is_checked(name, bad):
     """A bonus of nan would be played with."""
     with pytest.raises((TypeError, ValueError), match=name.split()[-1]):
         up.simulate(MDP, RULES[name](bad), n_episodes=2, seed=0)
-
-
-def test_transitions_may_be_lists():
-    wanted = TASK.with_transitions([(0, "left", 3)]).successors
-    assert TASK.with_transitions([[0, "left", 3]]).successors.tolist() == wanted.tolist()
 
 
 def test_the_name_of_a_radius_and_a_number_of_steps_are_checked():

@@ -59,7 +59,7 @@ def test_valid_problems_are_kept_as_they_are_and_solved(problem):
     np.testing.assert_allclose(solve(mdp).v[:-1], optimal_q(p, r).max(axis=2), atol=1e-12)
     if transition.ndim == 3:
         flat = sparse.csr_array(transition.reshape(-1, transition.shape[-1]))
-        again = FiniteMDP.from_sparse(flat, reward, horizon, initial)
+        again = FiniteMDP.from_arrays(flat, reward, horizon, initial)
         np.testing.assert_array_equal(again.probability, mdp.probability)
         assert again.true_task.same_support(mdp.true_task)
 
@@ -96,7 +96,7 @@ def test_a_broken_probability_is_refused_by_name(problem, how, data):
     np.testing.assert_array_equal(bad, kept)
     if transition.ndim == 3:
         with pytest.raises(ValueError, match=rf"transition row \(s={s}, a={a}\)"):
-            FiniteMDP.from_sparse(
+            FiniteMDP.from_arrays(
                 sparse.csr_array(bad.reshape(-1, bad.shape[-1])), reward, horizon, initial
             )
 

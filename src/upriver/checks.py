@@ -6,11 +6,10 @@ A sentence names the field, the first offending index, the value and what is all
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial, wraps
 from inspect import signature
-from operator import index
 from os import PathLike
 from typing import Any, TypeVar
 
@@ -27,7 +26,8 @@ for the tuples that are made in every episode."""
 
 TINY = 5e-324
 """The smallest floating-point number above 0."""
-NUMBER = int | float | np.integer | np.floating
+WHOLE = int | np.integer
+NUMBER = WHOLE | float | np.floating
 """What NumPy and SciPy compute with; a Fraction they would refuse without a sentence."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -59,15 +59,8 @@ def is_hashable(value: Any) -> bool:
     return False
 
 
-def is_whole(value: Any) -> bool:
-    with suppress(TypeError):
-        index(value)
-        return True
-    return False
-
-
 KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "int": ("a whole number", is_whole),
+    "int": ("a whole number", lambda x: isinstance(x, WHOLE)),
     "float": ("a number", lambda x: isinstance(x, NUMBER)),
     "str": ("text", lambda x: isinstance(x, str)),
     "bool": ("True or False", lambda x: isinstance(x, bool | np.bool_)),
@@ -121,12 +114,11 @@ def read_annotation(text: str) -> list[tuple[str, Callable[[Any], bool]]]:
         name = part if part in KINDS else part.partition("[")[0]
         if name not in KINDS and name not in CLASSES:
             return []
-        of_class = partial(is_of_class, name)
-        kinds.append(KINDS.get(name) or (with_article(name), of_class))
+        kinds.append(KINDS.get(name) or (with_article(name), partial(is_instance_of, name)))
     return kinds
 
 
-def is_of_class(name: str, value: Any) -> bool:
+def is_instance_of(name: str, value: Any) -> bool:
     return any(kind.__name__ == name for kind in type(value).__mro__)
 
 
@@ -148,16 +140,21 @@ def kernel_view(array: Array) -> Array:
     return array.copy()
 
 
-def as_float(name: str, values: Any, kind: Any = np.float64) -> Array:
-    """Return an array of numbers; text, complex numbers and ragged lists are refused."""
-    if callable(values):
-        raise ValueError(f"{name} is {format_value(values)}; it must be an array of numbers")
-    try:
+def as_float(
+    name: str, values: Any, kind: Any = np.float64, shapes: Collection[tuple[int, ...]] = ()
+) -> Array:
+    """Return an array of numbers, of one of the shapes where they are given; text, complex numbers
+    and ragged lists are refused."""
+    array = np.empty(0, object)
+    with suppress(TypeError, ValueError, OverflowError):
         if np.asarray(values).dtype.kind in ("biuf" if kind is None else "biufO"):
-            return np.ascontiguousarray(values, dtype=kind)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise ValueError(f"{name} must be an array of numbers without gaps")
+            array = np.ascontiguousarray(values, dtype=kind)
+    if array.dtype == object:
+        raise ValueError(f"{name} must be an array of numbers without gaps")
+    if shapes and array.shape not in shapes:
+        allowed = " or ".join(map(str, dict.fromkeys(shapes)))
+        raise ValueError(f"{name} has shape {array.shape}; it must be {allowed}")
+    return array
 
 
 def as_labels(name: str, values: Any) -> Array:
@@ -193,12 +190,12 @@ def format_value(value: Any) -> str:
 
 def positive_integer(name: str, value: Any, least: int = 1, most: int = 10**10) -> int:
     """Return a whole number between `least` and `most`."""
-    if not is_whole(value) or index(value) < least:
+    if not isinstance(value, WHOLE) or value < least:
         allowed = f"it must be a whole number of at least {least}"
         raise ValueError(f"{name} is {format_value(value)}; {allowed}")
-    if index(value) > most:
+    if value > most:
         raise ValueError(f"{name} is {value}; it must be at most {most}")
-    return index(value)
+    return int(value)
 
 
 def finite_number(name: str, value: Any, least: float, allowed: str = "") -> float:

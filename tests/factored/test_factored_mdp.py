@@ -211,7 +211,7 @@ BAD = [
     ({"actions": []}, r"actions is \[\]"),
     ({"actions": None}, "actions is None"),
     ({"n_kinds": 10**9}, "at most 100,000,000 are listed"),
-    ({"names": 5}, "names must be a list"),
+    ({"names": 5}, "names is 5; it must be a list"),
     ({"kind": print}, "kind.* fails: .* not a function"),
     ({"kind": 5}, r"kind is 5; it must be a function of \(x, a, i\)"),
     ({"reward": 5}, r"reward is 5; it must be a function of \(x, a\)"),

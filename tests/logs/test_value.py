@@ -168,7 +168,7 @@ def test_policies_are_matched_by_name(model):
     assert up.policy_value(model, told).value == value
     turned = up.Policy(1 - plan.policy, 2, None, list(TASK.actions)[::-1])
     assert up.policy_value(model, turned).value == pytest.approx(value)
-    with pytest.raises(ValueError, match=r"the policy plays '(up|down)', which is no action here"):
+    with pytest.raises(ValueError, match=r"the policy's action '(up|down)' is unknown"):
         up.policy_value(model, up.Policy(plan.policy, 2, None, ["up", "down"]))
     with pytest.raises(ValueError, match="policy names"):
         up.policy_value(model, "greedy")

@@ -94,7 +94,7 @@ def test_to_frame_and_from_frame_are_inverse(name):
         ({"probability": [0.75, 0.25, 1.0, 0.5]}, "sums to 0.5"),
         ({"next_state": ["work", "work", "home", "work"]}, r"row 1 names \('home', 'go', 'work'\)"),
         ({"reward": ["a"] * 4}, "reward"),
-        ({"probability": [0.75, 0.25]}, r"lengths .*'probability': 2"),
+        ({"probability": [0.75, 0.25]}, "the frame is no table of columns: .*same length"),
     ],
 )
 def test_wrong_frames(change, sentence):
@@ -147,7 +147,7 @@ def test_blank_cells_of_a_file_are_refused(tmp_path):
 def test_a_missing_probability_is_refused():
     frame = pd.DataFrame(WALK)
     frame.loc[[2, 3], "probability"] = np.nan
-    with pytest.raises(ValueError, match="'probability' of the frame is empty in row 2, 3"):
+    with pytest.raises(ValueError, match="'probability' of the frame is empty in row 2 "):
         up.FiniteMDP.from_frame(frame, 4)
 
 
@@ -157,7 +157,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"walk\.csv has no rows"):
         up.FiniteMDP.from_frame(path, 4)
     path.write_bytes(BLANK.replace("home", "caf\u00e9").encode("latin-1"))
-    with pytest.raises(ValueError, match=r"walk.csv cannot be read as .csv: .*UTF-8"):
+    with pytest.raises(ValueError, match=r"walk.csv is not UTF-8"):
         up.FiniteMDP.from_frame(path, 4)
     twice = pd.DataFrame(WALK)
     twice.columns = ["state", "state", "next_state", "probability", "reward"]
@@ -305,7 +305,7 @@ def test_one_limit_of_triples_for_every_builder(monkeypatch):
 
     builders = [
         lambda: up.FiniteMDP.from_arrays(dense, np.zeros((n, 1)), 3),
-        lambda: up.FiniteMDP.from_sparse(sparse_cycle(n, width), np.zeros((n, 1)), 3),
+        lambda: up.FiniteMDP.from_arrays(sparse_cycle(n, width), np.zeros((n, 1)), 3),
         lambda: up.FiniteMDP.from_frame(frame, 3),
         lambda: up.Task.from_successors(range(n), ["go"], successors, 3),
         lambda: up.FiniteMDP.from_functions(

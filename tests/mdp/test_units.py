@@ -154,7 +154,7 @@ def test_the_bonus_covers_the_reward_of_the_next_state() -> None:
 def test_all_builders_give_the_same_rewards() -> None:
     arrays = FiniteMDP.from_arrays(P, R, H, terminal=LAST)
     flat = sparse.csr_array(P.reshape(S * A, S))
-    matrices = FiniteMDP.from_sparse(flat, sparse.csr_array(R.reshape(S * A, S)), H, terminal=LAST)
+    matrices = FiniteMDP.from_arrays(flat, sparse.csr_array(R.reshape(S * A, S)), H, terminal=LAST)
     rows = from_rows(
         {(s, a): {t: P[s, a, t] for t in np.flatnonzero(P[s, a])} for s, a in np.ndindex(S, A)},
         {(s, a): {t: R[s, a, t] for t in np.flatnonzero(P[s, a])} for s, a in np.ndindex(S, A)},
@@ -226,7 +226,7 @@ def test_rewards_of_a_black_box_are_in_its_units() -> None:
 REFUSED = {
     "infinite": (lambda: FiniteMDP.from_arrays(P, R[..., 0] * np.inf, H), r"of \(s=0, a=0\) is"),
     "infinite later": (lambda: FiniteMDP.from_arrays(P, R * np.nan, H), "with next state"),
-    "a terminal value": (lambda: mdp(states="abcd").true_task.__class__(
+    "a terminal value": (lambda: mdp(states=list("abcd")).true_task.__class__(
         1, 1, 1, [0, 1], [0], terminal=[np.nan]), "terminal of 0 is nan"),
     "terminal shape": (lambda: FiniteMDP.from_arrays(P, R, H, terminal=[1]), "terminal has shape"),
     "too narrow": (lambda: mdp(reward_range=(0.0, 1.0)), "outside reward_range"),

@@ -191,7 +191,7 @@ MDPS = {
         ("x", 0), ["go", "wait"], tuples, lambda s, a, t: 1 / len(tuples(s, a)),
         lambda s, a: 0.1 * s[1], 5, name="pairs, \"quoted\"",
     ),
-    "sparse": lambda: up.FiniteMDP.from_sparse(
+    "sparse": lambda: up.FiniteMDP.from_arrays(
         sparse.csr_array(np.eye(2)[[0, 1, 1, 0]]), np.zeros((2, 2)), 3
     ),
 }  # fmt: skip

@@ -68,8 +68,7 @@ def format_line(self: Any) -> str:
         word = format_brief(value)  # a number stands before what it counts: 6 states
         counts = isinstance(value, int) and word.isdigit() and label.endswith("s")
         phrases.append(f"{word} {label}" if counts else f"{label} {word}")
-    of = f"{card.of}: " if card.of else ""
-    text = f"{type(self).__name__}({of}{', '.join(phrases)})"
+    text = f"{type(self).__name__}({card.of}{': ' * bool(card.of)}{', '.join(phrases)})"
     return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 4]}...)"
 
 
@@ -102,13 +101,12 @@ def format_brief(value: Any, most: int = 60) -> str:
 def format_html(self: Any) -> str:
     """Return a card as HTML without scripts, in the colours of the page."""
     card = make_card(self)
-    of = f' <span class="of">{escape(card.of)}</span>' if card.of else ""
-    parts = [f"<div><b>{escape(type(self).__name__)}</b>{of}</div>"]
+    name = f'<b>{escape(type(self).__name__)}</b> <span class="of">{escape(card.of)}</span>'
     facts = (
         f"<span><i>{escape(label)}</i> {escape(format_brief(value))}</span>"
         for label, value in card.facts.items()
     )
-    parts += [f'<div class="facts">{"".join(facts)}</div>'] if card.facts else []
+    parts = [f"<div>{name}</div>", f'<div class="facts">{"".join(facts)}</div>']
     notes = [card.more] if card.more else []
     try:
         every = card.rows() if card.rows is not None else ()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -132,8 +132,8 @@ def add_action_legend(ax: Axes, table: Array, actions: Sequence[Any], ties: Arra
     shown = np.unique(table[~ties]) if not ties.all() else []
     handles = [Patch(color=colours[a], label=as_label(actions[a])) for a in shown]
     handles += [Patch(color=PALE, label="several are best")] if ties.any() else []
-    figure: Any = ax.figure
-    n_columns = int(min(4, max(1, figure.get_figwidth())))  # about an inch for each name
+    width = cast("Figure", ax.figure).get_figwidth()
+    n_columns = int(min(4, max(1, width)))  # about an inch for each name
     above: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
     ax.legend(handles=handles, ncols=n_columns, handlelength=1.0, columnspacing=1.2, **above)
 
@@ -163,8 +163,7 @@ def plot_coefficients(rows: Sequence[Mapping[str, Any]], label: str = "log-odds"
     names = [str(r["name"]) for r in rows]
     ax.set_yticks(y, [as_label(x if len(x) <= 36 else f"{x[:20]}…{x[-15:]}") for x in names])
     beyond = "" if shown.all() else "; arrows: no data"
-    xlabel = f"{label}, with its 95% interval{beyond}"
-    ax.set(xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
+    ax.set(xlabel=f"{label}, with its 95% interval{beyond}", ylim=(len(rows) - 0.4, -0.6))
     ax.grid(axis="y", visible=False)
     return figure
 
@@ -189,8 +188,7 @@ def plot_probabilities(rows: Sequence[Mapping[str, Any]], state: Any, action: An
     ax, x = axes[0, 0], np.arange(len(rows))
     p, low, high = (np.array([r[k] for r in rows]) for k in ("probability", "low", "high"))
     ax.bar(x, p, 0.7, color=SKY)
-    error = [p - low, high - p]
-    ax.errorbar(x, p, yerr=error, fmt="o", color=BLUE, markersize=4.5, linewidth=1.3)
+    ax.errorbar(x, p, yerr=[p - low, high - p], fmt="o", color=BLUE, markersize=4.5, linewidth=1.3)
     title = f"from {as_label(state)} with {as_label(action)}"
     ax.set(xlabel="next state", ylabel="probability", ylim=(0, 1.02), title=title)
     label_states(ax, [r["next_state"] for r in rows])
@@ -221,13 +219,12 @@ def write_at_ends(ax: Axes, ends: Mapping[str, tuple[float, Any]]) -> None:
 
     Names keep their distance, and none stands above the axes unless there are too many.
     """
-    height = float(ax.get_window_extent().height)
-    gap = 13.0 * ax.figure.get_dpi() / 100.0 / height  # in shares of the height
-    corners = [ax.transData.transform((ax.get_xlim()[1], y)) for y, _ in ends.values()]
-    wanted = [float(ax.transAxes.inverted().transform(corner)[1]) for corner in corners]
+    gap = 0.13 * ax.figure.get_dpi() / ax.get_window_extent().height  # in shares of the height
+    corners = [(ax.get_xlim()[1], y) for y, _ in ends.values()]
+    wanted = (ax.transData - ax.transAxes).transform(corners)[:, 1]
     order = np.argsort(wanted, kind="stable")
     lowest = np.arange(len(order)) * gap
-    places = np.maximum.accumulate(np.array(wanted)[order] - lowest) + lowest
+    places = np.maximum.accumulate(wanted[order] - lowest) + lowest
     ceiling = np.maximum(1.0, lowest[-1:]) - lowest[::-1]
     for at, y in zip(order, np.minimum(places, ceiling), strict=True):
         name, (_, colour) = list(ends.items())[at]
@@ -244,9 +241,8 @@ def as_label(name: Any) -> str:
 
 def label_states(ax: Axes, names: Sequence[Any]) -> None:
     """Label the x axis with names of states, or with as many of them as there is room for."""
-    longest = max(len(str(name)) for name in names)
-    figure: Any = ax.figure
-    room = float(figure.get_figwidth()) / (0.09 if longest <= 3 else 0.05)  # long ones stand
+    longest, figure = max(len(str(name)) for name in names), cast("Figure", ax.figure)
+    room = figure.get_figwidth() / (0.09 if longest <= 3 else 0.05)  # long ones stand
     most = min(MAX_LABELS, int(room / (min(longest, 3) + 0.5)))
     at = np.arange(0, len(names), max(1, -(-len(names) // most)))
     ax.set_xticks(at, [as_label(names[int(i)]) for i in at])

@@ -23,9 +23,4 @@ def name_column(names: Any, numbers: Array) -> Any:
     """Return the names of an array of states or actions; the numbers where they have no names."""
     if names is None:
         return numbers
-    listed = list(names)
-    if all(isinstance(x, str) for x in listed):
-        return np.array(listed)[numbers]
-    column = np.empty(len(listed), object)  # tuples would become rows of a matrix
-    column[:] = listed
-    return column[numbers]
+    return np.fromiter(names, object)[numbers]  # an array of tuples would be a matrix

@@ -51,15 +51,16 @@ def find_grid(states: Sequence[Any] | None) -> Array | None:
     return np.array(list(states), np.int64)
 
 
-def expected_moves(mdp: Any) -> Array:
-    """Return (A, S, 2) the expected change of row and column after each action.
+def find_places(states: Sequence[Any] | None, n_states: int) -> Array:
+    """Return (S, 2) rows and columns; states that are no pairs lie in one row, in their order."""
+    grid = find_grid(states)
+    return np.stack([np.zeros(n_states, int), np.arange(n_states)], 1) if grid is None else grid
 
-    States that are no pairs lie in one row, in their order.
-    """
+
+def expected_moves(mdp: Any) -> Array:
+    """Return (A, S, 2) the expected change of row and column after each action."""
     task = mdp.true_task
-    grid = find_grid(task.states)
-    if grid is None:
-        grid = np.stack([np.zeros(task.n_states, np.int64), np.arange(task.n_states)], axis=1)
+    grid = find_places(task.states, task.n_states)
     s, a, s2 = task.triples
     moves = np.zeros((task.n_actions, task.n_states, 2))
     np.add.at(moves, (a, s), mdp.probability[0][:, None] * (grid[s2] - grid[s]))
@@ -67,15 +68,25 @@ def expected_moves(mdp: Any) -> Array:
 
 
 @figure_style()
-def plot_transitions(
-    matrices: Sequence[Array], states: Sequence[Any], actions: Sequence[Any], more: int = 0
-) -> Figure:
-    """Plot the probabilities of next states, one panel for each action.
+def plot_transitions(mdp: Any) -> Figure:
+    """Plot the probabilities of next states, one panel for each of the first actions.
 
-    matrices: (S, S) of each action, or (S, 2) expected moves where states are pairs; a row of nan
-    is a state that does not have the action. more: the number of actions that are left out.
+    In the tables of probabilities, and of expected moves, a row of nan is a state that does not
+    have the action.
     """
+    task, states = mdp.true_task, list(mdp.true_task.state_names)
     grid = find_grid(states)
+    if grid is not None:
+        matrices = expected_moves(mdp)
+    elif len(states) <= MAX_STATES:
+        s, a, s2 = task.triples
+        matrices = np.zeros((task.n_actions, len(states), len(states)))
+        matrices[a, s, s2] = mdp.probability[0]
+    else:
+        most = f"a picture has at most {MAX_STATES}, use to_frame()"
+        raise ValueError(f"{mdp.name} has {len(states)} states; {most}")
+    matrices[~task.available.T] = np.nan
+    more, matrices = max(0, task.n_actions - MAX_PANELS), matrices[:MAX_PANELS]
     is_diagram = grid is None and len(states) <= MAX_DIAGRAM
     columns = 1 if is_diagram else min(len(matrices), 2)
     rows = -(-len(matrices) // columns)
@@ -88,7 +99,7 @@ def plot_transitions(
     panels = axes.ravel()
     for ax in panels[len(matrices) :]:
         ax.set_axis_off()
-    for ax, matrix, action in zip(panels, matrices, actions, strict=False):
+    for ax, matrix, action in zip(panels, matrices, task.action_names, strict=False):
         ax.set_title(as_label(action), loc="left")
         if grid is not None:
             draw_moves(ax, grid, matrix)
@@ -215,14 +226,11 @@ def animate_episodes(
     """
     from matplotlib.animation import FuncAnimation, PillowWriter
 
-    n_frames, n_states = (len(v := next(iter(lines.values()))), len(v[0][0]))
-    grid = find_grid(states)
-    place = np.stack([np.zeros(n_states), np.arange(n_states)], 1) if grid is None else grid
+    episodes = next(iter(lines.values()))
+    place = find_places(states, len(episodes[0][0]))
     n_rows, n_columns = np.ptp(place, axis=0) + 1
-    side = min(WIDTHS["two"] / n_columns, 0.45)
-    stacked = n_columns > 2 * n_rows
-    longest = max(map(len, lines))
-    shape = (len(lines), 1) if stacked else (1, len(lines))
+    side, longest = min(WIDTHS["two"] / n_columns, 0.45), max(map(len, lines))
+    shape = (len(lines), 1) if n_columns > 2 * n_rows else (1, len(lines))
     width, height = max(3.4, (n_columns + 0.5) * side), (n_rows + 0.5) * side + 0.35
     figure, axes = new_figure(width * shape[1], height * shape[0], *shape)
 
@@ -243,5 +251,5 @@ def animate_episodes(
             step = 0.6 * moves[moving] / size[moving, None]
             draw_arrows(ax, place[moving], step, INK, width=0.05)
 
-    animation = FuncAnimation(figure, draw, frames=n_frames)  # pyright: ignore[reportArgumentType]
+    animation = FuncAnimation(figure, draw, frames=len(episodes))  # pyright: ignore[reportArgumentType]
     animation.save(str(path), writer=PillowWriter(fps=max(1, round(1.0 / seconds))), dpi=110)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from upriver.checks import NUMBER, Array, check_kinds, format_value, is_whole
+from upriver.checks import NUMBER, WHOLE, Array, check_kinds, format_value
 from upriver.mdp import FactoredMDP, FiniteMDP
 from upriver.mdp.building import from_triples
 from upriver.mdp.validation import initial_distribution
@@ -101,7 +101,7 @@ def list_outcomes(table: Any, name: str) -> tuple[Array, ...]:
     for s, actions in numbered(table):
         for a, outcomes in numbered(actions):
             for _, outcome in numbered(outcomes):
-                counted = s in states and is_whole(a) and a >= 0
+                counted = s in states and isinstance(a, WHOLE) and a >= 0
                 fits = isinstance(outcome, tuple | list | np.ndarray) and len(outcome) == 4
                 if not (counted and fits and all(isinstance(x, NUMBERS) for x in outcome)
                         and outcome[1] in states):  # fmt: skip
@@ -142,7 +142,7 @@ def from_table(table: Any, initial: Any, horizon: int, name: str) -> FiniteMDP:
             np.append(x, np.full(n_actions, value))
             for x, value in ((s2, n_states), (p, 1.0), (reward, 0.0))
         )
-        initial = initial if is_whole(initial) else np.append(initial, 0.0)
+        initial = initial if isinstance(initial, WHOLE) else np.append(initial, 0.0)
     names = {"name": name, "states": [*range(n_states), "end"] if extra else None}
     shape = n_states + extra, n_actions
     return from_triples(pair, s2, p, reward, shape, horizon, initial, names)

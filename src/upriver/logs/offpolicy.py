@@ -32,7 +32,7 @@ from upriver.logs.value_function import (
     segment_table,
 )  # fmt: skip
 from upriver.mdp import Task
-from upriver.mdp.declaring import as_names
+from upriver.mdp.names import as_names
 from upriver.mnl.choices import Choices
 from upriver.mnl.fit import fit_mnl
 

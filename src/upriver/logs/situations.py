@@ -19,7 +19,7 @@ from upriver.checks import Array, check_function
 from upriver.display import add_repr
 from upriver.logs.tables import Rows, Table, array_of, listed, sort_distinct
 from upriver.mdp import Task
-from upriver.mdp.declaring import as_names
+from upriver.mdp.names import as_names
 
 Wanted = Callable[[str], bool]
 """Whether a column of that name is used."""

@@ -12,6 +12,7 @@ import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -37,16 +38,13 @@ def name_of(kind: Any) -> str:
 
 def to_tree(value: Any, arrays: dict[str, Array]) -> Any:
     """Return a JSON tree of `value`, whose arrays go into `arrays`."""
-
-    def walk(x: Any) -> Any:
-        return to_tree(x, arrays)
-
+    walk = partial(to_tree, arrays=arrays)
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | range):
-        return [walk(x) for x in value]
+        return list(map(walk, value))
     if isinstance(value, Mapping):
         return {"dict": [[walk(k), walk(x)] for k, x in value.items()]}
     if isinstance(value, np.ndarray):
@@ -61,7 +59,7 @@ def to_tree(value: Any, arrays: dict[str, Array]) -> Any:
         value = value.without_closures()
     names = getattr(value, "_fields", None)
     if names is None and isinstance(value, tuple):
-        return {"tuple": [walk(x) for x in value]}
+        return {"tuple": list(map(walk, value))}
     if is_dataclass(value):
         names = [f.name for f in fields(value) if f.init]
     if names is None or isinstance(value, type):
@@ -72,16 +70,13 @@ def to_tree(value: Any, arrays: dict[str, Array]) -> Any:
 
 def from_tree(tree: Any, arrays: dict[str, Array], trusted: str) -> Any:
     """Return the value of a tree that `to_tree` made; it may name classes of module `trusted`."""
-
-    def walk(x: Any) -> Any:
-        return from_tree(x, arrays, trusted)
-
+    walk = partial(from_tree, arrays=arrays, trusted=trusted)
     if isinstance(tree, list):
-        return [walk(x) for x in tree]
+        return list(map(walk, tree))
     if not isinstance(tree, dict):
         return tree
     if "tuple" in tree:
-        return tuple(walk(x) for x in tree["tuple"])
+        return tuple(map(walk, tree["tuple"]))
     if "dict" in tree:
         return {walk(k): walk(x) for k, x in tree["dict"]}
     if "array" in tree:

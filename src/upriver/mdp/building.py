@@ -1,6 +1,6 @@
-"""Builders of MDPs: from dense arrays, sparse matrices, functions of states, and fitted models.
+"""Builders of MDPs: from arrays, functions of states, and fitted models.
 
-The first three are static methods of `FiniteMDP`. They end in `assemble`, which takes triples.
+The first two are static methods of `FiniteMDP`. They end in `assemble`, which takes triples.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def from_arrays(
     transition: ArrayLike, reward: ArrayLike, horizon: int | None,
     initial_state: int | ArrayLike = 0, **names: Any,
 ) -> FiniteMDP:  # fmt: skip
-    """Make an MDP from dense arrays.
+    """Make an MDP from arrays, dense or of scipy.sparse.
 
     Parameters
     ----------
-    transition : (S, A, S) or (H, S, A, S)
-        Probabilities; zeros are not reachable. A state does not have the actions whose rows are
-        all zero.
-    reward : (S, A), (H, S, A), (S, A, S) or (H, S, A, S)
-        The latter two where the reward depends on the next state.
+    transition : (S, A, S), (H, S, A, S) or sparse (S*A, S)
+        Probabilities; zeros are not reachable, and row s * A + a of a sparse matrix is P(. | s, a).
+        A state does not have the actions whose rows are all zero.
+    reward : (S, A), (H, S, A), (S, A, S), (H, S, A, S) or sparse (S*A, S)
+        The latter three where the reward depends on the next state.
     horizon : int or None
         None is an infinite horizon: with a `discount`, or without one for the average reward.
     initial_state : int or (S,)
@@ -51,65 +51,45 @@ def from_arrays(
         Fields of `Task` and `FiniteMDP`: name, states, actions, local, terminal, reward_range,
         discount.
     """
-    dense = as_float("transition", transition)
-    if dense.ndim not in (3, 4) or dense.shape[-1] != dense.shape[-3] or not dense.size:
-        allowed = "it must be (S, A, S) or (H, S, A, S)"
-        raise ValueError(f"transition has shape {dense.shape}; {allowed}")
-    if dense.ndim == 4 and (n := len(dense)) != positive_integer("horizon", horizon):
-        raise ValueError(f"transition has {n} steps; with horizon {horizon} it must have {horizon}")
-    n_states, n_actions = dense.shape[-1], dense.shape[-2]
-    flat = dense.reshape(-1, n_states * n_actions, n_states)
-    pair, successors = np.nonzero(flat.any(axis=0))
-    table, next_state_reward = as_float("reward", reward), None
-    shape = n_states, n_actions
-    if table.shape in {(*shape, n_states), (horizon, *shape, n_states)}:
+    if hasattr(transition, "tocsr"):
+        matrix = check_sparse("transition", transition)
+        n_states = matrix.shape[1]
+        if n_states == 0 or matrix.shape[0] == 0 or matrix.shape[0] % n_states:
+            given = f"transition has shape {matrix.shape}"
+            raise ValueError(f"{given}; a sparse one must be (S*A, S), row s*A + a")
+        matrix.sum_duplicates()
+        pair = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        successors, probability = matrix.indices, matrix.data[None]
+        shape = n_states, matrix.shape[0] // n_states
+    else:
+        dense = as_float("transition", transition)
+        if dense.ndim not in (3, 4) or dense.shape[-1] != dense.shape[-3] or not dense.size:
+            allowed = "it must be (S, A, S) or (H, S, A, S)"
+            raise ValueError(f"transition has shape {dense.shape}; {allowed}")
+        if dense.ndim == 4 and (n := len(dense)) != positive_integer("horizon", horizon):
+            wanted = f"with horizon {horizon} it must have {horizon}"
+            raise ValueError(f"transition has {n} steps; {wanted}")
+        n_states, shape = dense.shape[-1], dense.shape[-3:-1]
+        flat = dense.reshape(-1, n_states * shape[1], n_states)
+        pair, successors = np.nonzero(flat.any(axis=0))
+        probability = flat[:, pair, successors]
+    next_state_reward, n_pairs = None, n_states * shape[1]
+    if hasattr(reward, "tocsr"):
+        by_triple = check_sparse("reward", reward)
+        if by_triple.shape != (n_pairs, n_states):
+            wanted = f"a sparse one must be {(n_pairs, n_states)}"
+            raise ValueError(f"reward has shape {by_triple.shape}; {wanted}")
+        next_state_reward = np.asarray(by_triple[pair, successors]).reshape(1, -1)
+    elif (table := as_float("reward", reward)).shape in {
+        (*shape, n_states), (horizon, *shape, n_states)
+    }:  # fmt: skip
         if table.shape == (horizon, *shape) and table.size > 1:
             what = f"reward {table.shape} may be (H, S, A) or (S, A, S)"
             raise ValueError(f"{what}; give it as {(horizon, *table.shape)}, (H, S, A, S)")
-        next_state_reward = table.reshape(-1, len(flat[0]), n_states)[:, pair, successors]
-        table = np.zeros(shape)
-    probability = flat[:, pair, successors]
+        next_state_reward = table.reshape(-1, n_pairs, n_states)[:, pair, successors]
     return assemble(
-        pair, successors, probability, shape, table, horizon, initial_state, names,
-        next_state_reward,
-    )  # fmt: skip
-
-
-@check_kinds
-def from_sparse(
-    transition: Any, reward: Any, horizon: int | None, initial_state: int | ArrayLike = 0,
-    **names: Any,
-) -> FiniteMDP:  # fmt: skip
-    """Make an MDP from a scipy.sparse matrix.
-
-    Parameters
-    ----------
-    transition : sparse (S*A, S)
-        Row s * A + a is P(. | s, a); a row without entries means that s does not have the action.
-    reward : (S, A), (H, S, A) or sparse (S*A, S)
-        The latter where the reward depends on the next state.
-    horizon, initial_state, **names
-        As in `from_arrays`.
-    """
-    from scipy import sparse
-
-    if not sparse.issparse(transition):
-        wanted = "a scipy.sparse matrix (for a dense array use from_arrays)"
-        raise TypeError(f"transition is a {type(transition).__name__}; it must be {wanted}")
-    matrix = check_sparse("transition", transition)
-    n_states = matrix.shape[1]
-    if n_states == 0 or matrix.shape[0] == 0 or matrix.shape[0] % n_states:
-        raise ValueError(f"transition has shape {matrix.shape}; it must be (S*A, S), row s*A + a")
-    matrix.sum_duplicates()
-    pair = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    shape, next_state_reward = (n_states, matrix.shape[0] // n_states), None
-    if sparse.issparse(reward):
-        if reward.shape != matrix.shape:
-            raise ValueError(f"reward has shape {reward.shape}; transition has {matrix.shape}")
-        entries = check_sparse("reward", reward)[pair, matrix.indices]
-        next_state_reward, reward = np.asarray(entries).reshape(1, -1), np.zeros(shape)
-    return assemble(
-        pair, matrix.indices, matrix.data[None], shape, reward, horizon, initial_state, names,
+        pair, successors, probability, shape,
+        reward if next_state_reward is None else np.zeros(shape), horizon, initial_state, names,
         next_state_reward,
     )  # fmt: skip
 

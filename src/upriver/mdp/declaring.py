@@ -6,15 +6,15 @@ The helpers that read the user's functions serve the builders of MDPs too.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sized
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array, accepts, check_function, check_kinds, format_value, is_hashable
+from upriver.checks import Array, accepts, check_function, check_kinds, format_value
 from upriver.mdp import validation
+from upriver.mdp.names import list_distinct
 from upriver.mdp.validation import check_discount, check_size, support_of_triples
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ def from_successors(
     horizon : int or None
         None is an infinite horizon: with a `discount`, or without one for the average reward.
     reward : function of (s, a) or (s, a, s'), optional
-        None when the rewards are unknown and must be learned; a function may return None for the
-        triples whose reward is unknown.
+        None when the rewards are unknown and must be learned.
     terminal : function of s, optional
         Value of the state after the last step.
     reward_range : (low, high), optional
@@ -54,23 +53,19 @@ def from_successors(
     """
     from upriver.mdp.task import Task
 
-    listed = list_distinct("states", states, "a state")
+    listed = list_distinct("states", states)
     found = explore(listed, actions, successors)
     shape, pair = found.shape, found.pair
     order = np.lexsort((found.following, pair))
     support = support_of_triples(pair[order], found.following[order], shape[0] * shape[1])
-    table = rewards = partial = None
+    table = rewards = None
     if reward is not None:
-        rewards = tabulate_reward(reward, found, unknown=True)[order]
-        if np.isnan(rewards).any():
-            rewards, partial = None, rewards
-        else:
-            table, rewards = split_rewards(pair[order], rewards, shape)
+        table, rewards = split_rewards(pair[order], tabulate_reward(reward, found)[order], shape)
     return Task(
         *shape, 1 if horizon is None else horizon, *support, table, states=listed,
         actions=found.actions, next_state_reward=rewards, reward_range=reward_range,
         terminal=None if terminal is None else tabulate_terminal(terminal, found),
-        discount=check_discount(horizon, discount), partial_reward=partial,
+        discount=check_discount(horizon, discount),
     )  # fmt: skip
 
 
@@ -111,75 +106,47 @@ def explore(
     check_function("successors", successors, "s", "a")
     states, number = list(states), {s: i for i, s in enumerate(states)}
     action_number: dict[Any, int] = {}
-    columns = array("q"), array("q"), array("q")  # s, a and s' of each triple
-
-    def add(i: int, a: Any, following: list[int]) -> None:
-        columns[0].extend([i] * len(following))
-        columns[1].extend([action_number.setdefault(a, len(action_number))] * len(following))
-        columns[2].extend(following)
-
-    n_acting = 0
-    for _ in range(max_steps):
-        newest = range(n_acting, len(states))
-        for i in newest:
-            for a in actions_of(states[i]):
-                name = f"successors({states[i]!r}, {a!r})"
-                reached = list_distinct(name, successors(states[i], a), "a state")
-                new = [s for s in reached if s not in number]
-                if new and max_states is None:
-                    raise ValueError(f"{name} names {format_value(new[0])}, which is no state")
-                number.update(zip(new, range(len(states), len(states) + len(new)), strict=True))
-                states += new
-                if max_states is not None and len(states) > max_states:
-                    found = f"more than max_states={max_states} states within {max_steps} steps"
-                    raise ValueError(f"{found}; raise max_states or shorten the horizon")
-                add(i, a, [number[s] for s in reached])
-            if i + 1 >= SAMPLE or len(columns[0]) > validation.MAX_TRIPLES:
-                check_size(len(states), len(columns[0]) / (i + 1) * len(states))
-        n_acting = newest.stop
-        if n_acting == len(states):
+    triples = array("q")  # s, a, s' of one after the other
+    most = len(states) if max_states is None else max_states
+    n_done = n_listed = 0
+    for step in range(max_steps + 1):
+        new, n_listed = states[n_done:], len(triples) // 3
+        for i, s in enumerate(new, n_done):
+            for a in actions_of(s):
+                following = [i]  # where no step is left
+                if step < max_steps:
+                    name = f"successors({s!r}, {a!r})"
+                    reached = list_distinct(name, successors(s, a))
+                    following = [number.setdefault(s2, len(number)) for s2 in reached]
+                    states += [
+                        s2 for s2, k in zip(reached, following, strict=True) if k >= len(states)
+                    ]
+                    if len(states) > most and max_states is None:
+                        unknown = format_value(states[most])
+                        raise ValueError(f"{name} names {unknown}, which is no state")
+                    if len(states) > most:
+                        found = f"more than max_states={max_states} states within {max_steps} steps"
+                        raise ValueError(f"{found}; raise max_states or shorten the horizon")
+                j = action_number.setdefault(a, len(action_number))
+                for s2 in following:
+                    triples.extend((i, j, s2))
+            if i + 1 >= SAMPLE or len(triples) > 3 * validation.MAX_TRIPLES:
+                check_size(len(states), len(triples) / 3 / (i + 1) * len(states))
+        n_done += len(new)
+        if not new:
             break
-    n_listed = len(columns[0])
-    for i in range(n_acting, len(states)):
-        for a in actions_of(states[i]):
-            add(i, a, [i])
-    s, a, following = (np.array(column) for column in columns)
+    s, a, following = np.array(triples).reshape(-1, 3).T
     pair = s * len(action_number) + a
-    return Explored(states, list(action_number), pair, following, n_listed)
-
-
-def as_names(name: str, values: Any) -> list[Any]:
-    """Return a list of values that can be names of states or actions."""
-    # NumPy's arrays of no dimension say that they are iterable, sparse ones that they have a size
-    shape = getattr(values, "shape", (1,))
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable) or len(shape) != 1:
-        raise TypeError(f"{name} is {format_value(values)}; it must be a list")
-    most = validation.MAX_TRIPLES
-    size = len(values) if isinstance(values, Sized) else 0
-    listed = [] if size > most else list(islice(values, most + 1))
-    if max(size, len(listed)) > most:
-        raise ValueError(f"{name} has more than {most:,} names, which are too many to list")
-    for value in listed:
-        if not is_hashable(value):
-            raise TypeError(f"{name} holds {format_value(value)}; names must be hashable")
-    return listed
+    return Explored(states, list(action_number), pair, np.array(following), n_listed)
 
 
 def read_actions(actions: Any) -> Callable[[Any], list[Any]]:
     """Return a function from a state to its actions, from one or from a list for all states."""
     if callable(actions):
         check_function("actions", actions, "s")
-        return lambda s: list_distinct(f"actions({s!r})", actions(s), "an action")
-    listed = list_distinct("actions", actions, "an action")
+        return lambda s: list_distinct(f"actions({s!r})", actions(s))
+    listed = list_distinct("actions", actions)
     return lambda _: listed
-
-
-def list_distinct(name: str, values: Any, each: str) -> list[Any]:
-    listed = as_names(name, values)
-    if not listed or len(set(listed)) != len(listed):
-        wrong = f"names {each} twice" if listed else "is empty"
-        raise ValueError(f"{name} {wrong}; its names must be distinct, and at least one")
-    return listed
 
 
 def call_for_number(
@@ -199,29 +166,19 @@ def call_for_number(
     raise TypeError(f"{name}({call}) is {format_value(value)}; it must be a number{more}")
 
 
-def tabulate_calls(
-    name: str, function: Callable[..., Any], arguments: Iterable[Any], unknown: bool = False
-) -> Array:
+def tabulate_calls(name: str, function: Callable[..., Any], arguments: Iterable[Any]) -> Array:
     """Return the numbers that the user's function gives for each tuple of arguments."""
-    called = (call_for_number(name, function, *given, unknown=unknown) for given in arguments)
-    return np.fromiter(called, np.float64)
+    return np.fromiter((call_for_number(name, function, *x) for x in arguments), np.float64)
 
 
-def tabulate_reward(reward: Callable[..., Any], found: Explored, unknown: bool = False) -> Array:
-    """Return the reward (n,) of the triples from a function of (s, a, s') or of (s, a).
-
-    unknown: whether the function may return None, which becomes NaN.
-    """
+def tabulate_reward(reward: Callable[..., Any], found: Explored) -> Array:
+    """Return the reward (n,) of the triples from a function of (s, a, s') or of (s, a)."""
+    takes = ("s", "a", "s2") if takes_next_state(reward) else ("s", "a")
+    check_function("reward", reward, *takes)
+    called = (triple[: len(takes)] for triple in found.triples())
+    rewards = tabulate_calls("reward", reward, called)
     # where a state stays because it never acts, the reward is 0
-    rewards, names, row = np.zeros(len(found.pair)), found.triples(), slice(None)
-    three = takes_next_state(reward)
-    check_function("reward", reward, "s", "a", *(["s2"] if three else []))
-    if not three:
-        pairs, row = np.unique(found.pair[: found.n_listed], return_inverse=True)
-        at = zip(*divmod(pairs, found.shape[1]), strict=True)
-        names = ((found.states[i], found.actions[j]) for i, j in at)
-    rewards[: found.n_listed] = tabulate_calls("reward", reward, names, unknown)[row]
-    return rewards
+    return np.append(rewards, np.zeros(len(found.pair) - found.n_listed))
 
 
 def tabulate_terminal(terminal: Callable[[Any], float], found: Explored) -> Array:

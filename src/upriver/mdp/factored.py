@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from upriver.checks import (
+    WHOLE,
     Array,
     as_float,
     check_function,
     check_kinds,
     format_value,
-    is_whole,
     kernel_view,
     positive_integer,
     read_only_copy,
@@ -37,7 +37,7 @@ from upriver.checks import (
 from upriver.display import Card, add_repr
 from upriver.kernels import factored as kernels
 from upriver.mdp import archive
-from upriver.mdp.building import from_arrays
+from upriver.mdp.building import from_triples
 from upriver.mdp.finite import FiniteMDP
 from upriver.mdp.names import Names, check_names
 from upriver.mdp.validation import check_discount
@@ -122,7 +122,7 @@ class FactoredMDP:
         if shape[0] * shape[1] > MAX_LOGITS:
             raise ValueError(f"n_kinds and n_values are {shape}; at most {MAX_LOGITS:,} are listed")
         put("n_kinds", shape[0])
-        actions = range(self.actions) if is_whole(self.actions) else self.actions
+        actions = range(self.actions) if isinstance(self.actions, WHOLE) else self.actions
         if not hasattr(actions, "__len__") or not len(actions):
             given = format_value(self.actions)
             raise ValueError(f"actions is {given}; it must be a number above 0 or a list of names")
@@ -211,9 +211,8 @@ class FactoredMDP:
 
     def with_theta(self, theta: ArrayLike) -> FactoredMDP:
         """Return the problem whose log-odds are those of a parameter (d,)."""
-        values, logits = as_float("theta", theta), np.full(self.support.shape, -np.inf)
-        if values.shape != (self.dimension,):
-            raise ValueError(f"theta has shape {values.shape}; it must be ({self.dimension},)")
+        values = as_float("theta", theta, shapes=[(self.dimension,)])
+        logits = np.full(self.support.shape, -np.inf)
         logits[self.support] = self.matrix @ values
         return self._with_logits(self._check_logits(logits))
 
@@ -232,10 +231,8 @@ class FactoredMDP:
                 f"actions must be {len(before)} numbers from 0 to {self.n_actions - 1}, one for "
                 "each state"
             )
-        found = np.empty(before.shape, np.int64)
-        self.run(
-            kernels.find_kinds, self.functions[0], self.n_kinds, before, np.array(taken), found
-        )
+        found, what = np.empty(before.shape, np.int64), (self.functions[0], self.n_kinds)
+        self.run(kernels.find_kinds, *what, before, np.array(taken), found)
         return found
 
     def count(self, states: ArrayLike, actions: ArrayLike, next_states: ArrayLike) -> Array:
@@ -268,32 +265,30 @@ class FactoredMDP:
                 f"lists at most {MAX_TABLE:,} triples"
             )
         states = np.stack(np.unravel_index(np.arange(int(n_states)), self.n_values), axis=1)
-        pair = np.arange(len(states) * self.n_actions)
-        s, a = np.divmod(pair, self.n_actions)
+        s, a = np.divmod(np.arange(len(states) * self.n_actions), self.n_actions)
         if self.allowed is not None:
             calls = list(zip(states[s], a, strict=True))
-            pair = pair[np.array(try_function("allowed", self.allowed, calls, True), bool)]
-            for x in np.delete(states, s[pair], axis=0)[:1]:
+            has = np.array(try_function("allowed", self.allowed, calls, True), bool)
+            s, a = s[has], a[has]
+            for x in np.delete(states, s, axis=0)[:1]:
                 self.raise_fault(kernels.NO_ACTION, 0, 0, 0, x)
-        kinds, chances = self.kinds(states[s[pair]], a[pair]), np.ones((len(pair), 1))
+        kinds, chances = self.kinds(states[s], a), np.ones((len(s), 1))
         for i, size in enumerate(self.n_values):
             for t in np.flatnonzero(self.support[kinds[:, i], size:].any(axis=1))[:1]:
-                self.raise_fault(kernels.BAD_VALUE, kinds[t, i], i, size, states[s[pair[t]]])
+                self.raise_fault(kernels.BAD_VALUE, kinds[t, i], i, size, states[s[t]])
             one = self.probabilities[kinds[:, i], :size]
-            chances = (chances[:, :, None] * one[:, None, :]).reshape(len(pair), -1)
-        transition = np.zeros((len(s), len(states)))
-        transition[pair] = chances
-        reward, columns = np.zeros(len(s)), [states[s[pair]], a[pair]]
+            chances = (chances[:, :, None] * one[:, None, :]).reshape(len(s), -1)
+        row, s2 = np.nonzero(chances)
+        calls = zip(states[s], a, strict=True)
         if self.takes_next_state:
-            reward, (pair, s2) = np.zeros_like(transition), np.nonzero(transition)
-            columns = [states[s[pair]], a[pair], states[s2]]
-        seen = (pair, s2) if self.takes_next_state else pair
-        reward[seen] = try_function("reward", self.reward, list(zip(*columns, strict=True)), False)
-        shape, start = (len(states), self.n_actions), np.all(states == self.start, axis=1)
-        return from_arrays(
-            transition.reshape(*shape, -1), reward.reshape(*shape, *reward.shape[1:]), self.horizon,
-            start.astype(float), name=self.name, states=list(map(tuple, states.tolist())),
-            actions=self.actions, discount=self.discount,
+            calls = zip(states[s[row]], a[row], states[s2], strict=True)
+        reward = np.array(try_function("reward", self.reward, list(calls), False), np.float64)
+        names: dict[str, Any] = {"name": self.name, "states": list(map(tuple, states.tolist()))}
+        return from_triples(
+            s[row] * self.n_actions + a[row], s2, chances[row, s2],
+            reward if self.takes_next_state else reward[row], (len(states), self.n_actions),
+            self.horizon, np.all(states == self.start, axis=1).astype(float),
+            names | {"actions": self.actions, "discount": self.discount},
         )  # fmt: skip
 
     @check_kinds
@@ -310,12 +305,11 @@ class FactoredMDP:
         return FactoredMDP(kind=kind, reward=reward, allowed=allowed, **numbers)
 
     def card(self) -> Card:
-        sizes = {"components": self.n_components, "actions": self.n_actions, "kinds": self.n_kinds}
-        steps = {"horizon": self.horizon} if self.discount is None else {"discount": self.discount}
-        known = {"logits": "unknown" if self.logits is None else "known"}
-        return Card(
-            {**sizes, "parameters": self.dimension, **steps, **known}, of=self.name, brief=self.name
-        )
+        facts: dict[str, Any] = {"components": self.n_components, "actions": self.n_actions}
+        limit = "horizon" if self.discount is None else "discount"
+        facts |= {"kinds": self.n_kinds, "parameters": self.dimension, limit: getattr(self, limit)}
+        facts["logits"] = "unknown" if self.logits is None else "known"
+        return Card(facts, of=self.name, brief=self.name)
 
     @cached_property
     def takes_next_state(self) -> bool:
@@ -325,12 +319,10 @@ class FactoredMDP:
     @cached_property
     def functions(self) -> tuple[Any, Any, Any]:
         """(kind, reward, allowed), compiled; the reward takes (x, a, x2)."""
-        reward = kernels.compile_function(self.reward)
-        return (
-            kernels.compile_function(self.kind),
-            reward if self.takes_next_state else kernels.with_next_state(reward),
-            kernels.allow_all if self.allowed is None else kernels.compile_function(self.allowed),
-        )
+        kind, reward = (kernels.compile_function(x) for x in (self.kind, self.reward))
+        if not self.takes_next_state:
+            reward = kernels.with_next_state(reward)
+        return kind, reward, kernels.compile_function(self.allowed or kernels.allow_all)
 
     def as_states(self, name: str, states: Any) -> Array:
         """Return states (T, n), each value checked."""
@@ -351,10 +343,8 @@ class FactoredMDP:
             raise ValueError(f"action is {a}; state {x.tolist()} does not have it")
         after, rule, sizes = x.copy(), (self.n_actions, 0), kernel_view(self.n_values)
         play = kernels.compile_kernels(*self.functions, kernels.no_base)[-1]
-        reward = self.run(
-            play, after, x.copy(), a, 0, 1, uniforms, rule, sizes, 1.0, self.cumulative
-        )
-        return after, reward
+        of_step = after, x.copy(), a, 0, 1, uniforms
+        return after, self.run(play, *of_step, rule, sizes, 1.0, self.cumulative)
 
     def run(self, kernel: Any, *arguments: Any) -> Any:
         """Run a loop of `kernels.factored`; raise a ValueError for what it finds wrong."""

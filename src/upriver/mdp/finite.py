@@ -43,7 +43,6 @@ class FiniteMDP:
     state that is first reached after them stays where it is."""
 
     from_arrays = staticmethod(building.from_arrays)
-    from_sparse = staticmethod(building.from_sparse)
     from_functions = staticmethod(building.from_functions)
     from_frame = staticmethod(frames.from_frame)
     to_frame = frames.mdp_frame
@@ -51,11 +50,9 @@ class FiniteMDP:
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)
         task = check_instance("true_task", self.true_task, Task)
-        probability = np.atleast_2d(as_float("probability", self.probability))
-        n, steps = task.n_triples, task.horizon
-        if probability.shape not in {(1, n), (steps, n)}:
-            shapes = f"it must be (1, {n}) or ({steps}, {n})"
-            raise ValueError(f"probability has shape {probability.shape}; {shapes}")
+        n = task.n_triples
+        shapes = (n,), (1, n), (task.horizon, n)
+        probability = np.atleast_2d(as_float("probability", self.probability, shapes=shapes))
         put("probability", read_only_copy(validation.normalize_probabilities(probability, task)))
         states = read_only_copy(as_float("initial_states", self.initial_states), np.int64)
         weights = read_only_copy(as_float("initial_probability", self.initial_probability))
@@ -139,7 +136,6 @@ class FiniteMDP:
         ----------
         support : {"known", "local", "full"}
             The true reachable sets; the superset that the environment declares; or all states.
-            `Task.with_transitions` adds single transitions to them.
         """
         task = self.true_task
         checks.check_choice("support", support, ("known", "local", "full"))
@@ -168,20 +164,7 @@ class FiniteMDP:
         """
         from upriver.display import maps
 
-        task, shown = self.true_task, min(self.n_actions, maps.MAX_PANELS)
-        s, a, s2 = task.triples
-        if maps.find_grid(task.states) is not None:
-            table = maps.expected_moves(self)
-        elif self.n_states <= maps.MAX_STATES:
-            table = np.zeros((self.n_actions, self.n_states, self.n_states))
-            table[a, s, s2] = self.probability[0]
-        else:
-            most = f"a picture has at most {maps.MAX_STATES}, use to_frame()"
-            raise ValueError(f"{self.name} has {self.n_states} states; {most}")
-        table[~task.available.T] = np.nan
-        names = [task.action_names[i] for i in range(shown)]
-        more = self.n_actions - shown
-        return maps.plot_transitions(list(table[:shown]), list(task.state_names), names, more)
+        return maps.plot_transitions(self)
 
     @check_kinds
     def save(self, path: str | Path) -> None:

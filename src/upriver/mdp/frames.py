@@ -11,8 +11,7 @@ import numpy as np
 from upriver.checks import Array, as_float, check_kinds, positive_integer, with_article
 from upriver.display import name_column, to_frame
 from upriver.mdp.building import from_triples, read_start
-from upriver.mdp.declaring import as_names
-from upriver.mdp.names import Names, check_names, to_tuples
+from upriver.mdp.names import Names, as_names, check_names, to_tuples
 
 if TYPE_CHECKING:
     from upriver.mdp.finite import FiniteMDP
@@ -45,20 +44,20 @@ def from_frame(
     p, r = (as_float(c, cells[c]) for c in COLUMNS[3:])
     states = order_names("state", [*s, *s2], names.get("states"))
     actions = order_names("action", a, names.get("actions"))
+    names |= {"states": states.given, "actions": actions.given}
     shape = states.size, actions.size
-    pair = number_cells(states, s, "state") * shape[1] + number_cells(actions, a, "action")
+    pair = number_cells(states, s) * shape[1] + number_cells(actions, a)
     following = number_cells(states, s2, "next state")
     starts, weights = read_start(states, s[0] if initial_state is None else initial_state)
     initial = np.bincount(starts, weights, minlength=shape[0])
-    names |= {"states": states.given, "actions": actions.given}
-    _, first = np.unique(pair * shape[0] + following, return_index=True)
-    if len(first) < len(pair):
-        i = int(np.setdiff1d(np.arange(len(pair)), first)[0])
+    key, first = np.unique(pair * shape[0] + following, return_index=True)
+    if len(key) < len(pair):
+        i = int(np.delete(np.arange(len(pair)), first)[0])
         raise ValueError(f"row {i} names {(s[i], a[i], s2[i])} again; each triple has one row")
     return from_triples(pair, following, p, r, shape, horizon, initial, names)
 
 
-def order_names(what: str, given: Any, listed: Any) -> Names:
+def order_names(what: str, given: list[Any], listed: Any) -> Names:
     """Return the names that are listed, or those given in the order of their first appearance.
 
     The numbers 0, 1, 2, ... have their own order.
@@ -69,67 +68,53 @@ def order_names(what: str, given: Any, listed: Any) -> Names:
     return Names(what, len(found), check_names(f"{what}s", found, len(found)))
 
 
-def number_cells(names: Names, cells: list[Any], called: str) -> Array:
+def number_cells(names: Names, cells: list[Any], called: str = "") -> Array:
     """Return the number of each cell; errors call it `called`."""
-    number = {name: i for i, name in enumerate(names)}
-    try:
-        return np.array([number[x] for x in cells])
-    except (KeyError, TypeError):
-        return np.array([names.number(x, called) for x in cells])
+    number = {name: names.number(name, called) for name in dict.fromkeys(cells)}
+    return np.array([number[name] for name in cells])
 
 
 def read_columns(frame: Any, required: Sequence[str], refused: str = "") -> dict[str, list[Any]]:
-    """Return columns of a table (see `from_frame`) as lists of equal length.
+    """Return columns of a table (see `from_frame`) as lists of hashable values, none empty.
 
     A table with the column `refused` would lose it.
     """
+    import pandas as pd
+
     source = "the frame"
     if isinstance(frame, str | Path):
         source, frame = str(frame), read_file(Path(frame))
-    # The `columns` of an Arrow table are the columns themselves.
-    present: Any = getattr(frame, "column_names", getattr(frame, "columns", None))
-    if present is None and not isinstance(frame, Mapping):
-        wanted = "a table of pandas, polars or pyarrow, a mapping of columns, or the path of a file"
-        raise TypeError(f"frame is {with_article(type(frame).__name__)}; it must be {wanted}")
-    present = list(frame if present is None else present)
+    if not isinstance(frame, pd.DataFrame):
+        to_pandas = getattr(frame, "to_pandas", None)
+        if to_pandas is None and not isinstance(frame, Mapping):
+            allowed = "a table of pandas, polars or pyarrow, a mapping of columns, or a path"
+            given = with_article(type(frame).__name__)
+            raise TypeError(f"frame is {given}; it must be {allowed}")
+        try:
+            frame = pd.DataFrame(dict(frame)) if to_pandas is None else to_pandas()
+        except ValueError as error:
+            raise ValueError(f"{source} is no table of columns: {error}") from None
+    present, cells = list(frame.columns), {}
     for name in required:
         if present.count(name) != 1:
             problem = f"two columns {name!r}" if name in present else f"no column {name!r}"
             raise ValueError(f"{source} has {problem}; it has {present}")
+        cells[name] = list(map(to_tuples, frame[name].tolist()))
+        column = pd.Series(cells[name], dtype=object)
+        empty = column.isna() | column.map(lambda x: isinstance(x, str) and not x.strip())
+        if empty.any():
+            row = int(np.argmax(empty))
+            raise ValueError(f"column {name!r} of {source} is empty in row {row} (from 0)")
     if refused in present:
         remedy = "from_arrays takes probabilities and rewards of each step"
         raise ValueError(f"{source} has a column {refused!r}; {remedy}")
-    cells = {name: list_cells(frame[name]) for name in required}
-    if len({len(column) for column in cells.values()}) != 1:
-        lengths = {name: len(column) for name, column in cells.items()}
-        raise ValueError(f"the columns of {source} have lengths {lengths}; they must be equal")
-    for name, column in cells.items():
-        if rows := find_empty(column):
-            where = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-            raise ValueError(f"column {name!r} of {source} is empty in row {where} (from 0)")
-    if not cells[required[0]]:
+    if not len(frame):
         raise ValueError(f"{source} has no rows")
     return cells
 
 
-def list_cells(column: Any) -> list[Any]:
-    """Return the cells of a column of any library as a list of hashable Python values."""
-    methods = ("to_pylist", "tolist", "to_list")  # Arrow, pandas and NumPy, polars
-    method = next((name for name in methods if hasattr(column, name)), None)
-    cells = list(column) if method is None else getattr(column, method)()
-    return [to_tuples(x) for x in cells] if list in set(map(type, cells)) else cells
-
-
-def find_empty(column: list[Any]) -> list[int]:
-    """Return the rows in which a column holds null, NaN, pandas' NA or blank text."""
-    import pandas as pd
-
-    cells = pd.Series(column, dtype=object)
-    blank = cells.map(lambda x: isinstance(x, str) and not x.strip())
-    return np.flatnonzero(cells.isna() | blank).tolist()
-
-
 def read_file(path: Path) -> Any:
+    """Return the Arrow table of a file."""
     if path.suffix not in (".csv", ".parquet"):
         raise ValueError(f"frame is {str(path)!r}; it must end in .csv or .parquet")
     if not path.is_file():
@@ -138,16 +123,14 @@ def read_file(path: Path) -> Any:
     from pyarrow import csv, parquet
 
     try:
-        if path.suffix == ".parquet":
-            return parquet.read_table(path)
-        table = csv.read_csv(path)
-        for field in table.schema:
-            if pa.types.is_binary(field.type):
-                raise ValueError(f"column {field.name!r} is not UTF-8 text")
-        return table
+        table = (csv.read_csv if path.suffix == ".csv" else parquet.read_table)(path)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{path} cannot be read as {path.suffix}: {first}") from None
+    for field in table.schema:
+        if pa.types.is_binary(field.type):
+            raise ValueError(f"column {field.name!r} of {path} is not UTF-8 text")
+    return table
 
 
 def mdp_frame(mdp: FiniteMDP) -> Any:

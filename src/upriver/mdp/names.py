@@ -5,37 +5,66 @@ States and actions are numbered from 0; those without names are called 0, 1, 2, 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from operator import eq, index
 from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array, format_value
+from upriver.checks import Array, format_value, is_hashable
+from upriver.mdp import validation
 
 
 def to_tuples(value: Any) -> Any:
-    """Return nested lists as nested tuples, which are hashable."""
+    """Return nested lists and arrays as nested tuples, which are hashable."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
     return tuple(map(to_tuples, value)) if isinstance(value, list) else value
 
 
-def check_names(what: str, names: Any, size: int) -> Sequence[Hashable] | None:
+def as_names(name: str, values: Any) -> list[Any]:
+    """Return a list of values that can be names of states or actions."""
+    # NumPy's arrays of no dimension say that they are iterable, sparse ones that they have a size
+    shape = getattr(values, "shape", (1,))
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable) or len(shape) != 1:
+        raise TypeError(f"{name} is {format_value(values)}; it must be a list")
+    most = validation.MAX_TRIPLES
+    size = len(values) if isinstance(values, Sized) else 0
+    listed = [] if size > most else list(islice(values, most + 1))
+    if max(size, len(listed)) > most:
+        raise ValueError(f"{name} has more than {most:,} names, which are too many to list")
+    for value in listed:
+        if not is_hashable(value):
+            raise TypeError(f"{name} holds {format_value(value)}; names must be hashable")
+    return listed
+
+
+def check_distinct(name: str, listed: Sequence[Any]) -> None:
+    if len(set(listed)) < len(listed):
+        repeated = next(x for i, x in enumerate(listed) if x in listed[:i])
+        raise ValueError(f"{name} has the name {repeated!r} twice; names must be distinct")
+
+
+def list_distinct(name: str, values: Any) -> list[Any]:
+    """Return a list of at least one name, all of them distinct."""
+    if not (listed := as_names(name, values)):
+        raise ValueError(f"{name} is empty; it must have at least one name")
+    check_distinct(name, listed)
+    return listed
+
+
+def check_names(name: str, names: Any, size: int) -> Sequence[Hashable] | None:
     """Return `size` distinct names as a tuple, or None where there are no names."""
-    if names is None or (isinstance(names, range) and names == range(size)):
+    if names is None or (isinstance(names, range) and len(names) == size):
         return names
-    try:
-        names = names if isinstance(names, range) else tuple(names)
-        n_distinct = len(set(names))
-    except TypeError:
-        raise TypeError(f"{what} must be a list of names, each a hashable value") from None
-    if len(names) != size:
-        raise ValueError(f"{what} has {len(names)} names; there must be {size}")
-    if n_distinct != size:
-        repeated = next(x for i, x in enumerate(names) if x in names[:i])
-        raise ValueError(f"{what} has the name {repeated!r} twice; names must be distinct")
-    return names
+    listed = tuple(as_names(name, names))
+    if len(listed) != size:
+        raise ValueError(f"{name} has {len(listed)} names; there must be {size}")
+    check_distinct(name, listed)
+    return listed
 
 
 def abbreviate(names: Sequence[Any]) -> str:
@@ -61,20 +90,15 @@ class Names:
     def __iter__(self) -> Iterator[Any]:
         return iter(range(self.size) if self.given is None else self.given)
 
-    def __contains__(self, name: Any) -> bool:
-        if self.given is not None:
-            return name in self.numbers
-        return isinstance(name, int | np.integer) and bool(0 <= name < self.size)
-
     @cached_property
     def numbers(self) -> dict[Hashable, int]:
         """The number of each name that the user gave."""
         return {name: i for i, name in enumerate(self.given or ())}
 
-    def number(self, name: Any, called: str = "") -> int:
-        """Return the number of a name; errors call it `called`. Arrays stand for tuples."""
+    def number(self, name: Any, called: str = "", owner: str = "") -> int:
+        """Return the number of a name, which errors call `called`. Arrays stand for tuples."""
         if isinstance(name, np.ndarray | np.generic):
-            name = to_tuples(name.tolist())
+            name = to_tuples(name)
         try:
             if self.given is not None:
                 return self.numbers[to_tuples(name)]
@@ -83,8 +107,8 @@ class Names:
         except (KeyError, TypeError):
             pass
         raise ValueError(
-            f"{called or self.what} {format_value(name)} is unknown; there are {self.size} "
-            f"{self.what}s, from {self[0]!r} to {self[self.size - 1]!r}"
+            f"{called or self.what} {format_value(name)} is unknown{owner and f' to {owner}'}; "
+            f"there are {self.size} {self.what}s, from {self[0]!r} to {self[self.size - 1]!r}"
         )
 
     def numbers_in(self, other: Names, owner: str) -> Array | None:
@@ -92,13 +116,7 @@ class Names:
         both are the same."""
         if self.size == other.size and same_names(self.given, other.given):
             return None
-        missing = next((i for i in range(self.size) if self[i] not in other), None)
-        if missing is None:
-            return np.array([other.number(self[i]) for i in range(self.size)])
-        raise ValueError(
-            f"{self.what} {self[missing]!r} is unknown to {owner}, whose {other.size} "
-            f"{other.what}s are {other[0]!r} to {other[other.size - 1]!r}"
-        )
+        return np.array([other.number(name, owner=owner) for name in self])
 
 
 def same_names(x: Sequence[Hashable] | None, y: Sequence[Hashable] | None) -> bool:
@@ -114,8 +132,9 @@ def check_same_names(mine: Any, other: Any) -> None:
     """Refuse features of one task for another, whose names differ or have another order."""
     named = ((x.state_names, x.action_names) for x in (mine, other))
     for own, names in zip(*named, strict=True):
-        if not same_names(own.given, names.given):
+        if own.size != names.size or not same_names(own.given, names.given):
             raise ValueError(
-                f"features were made for {own.what}s named {abbreviate(list(own))}, and here they "
-                f"are {abbreviate(list(names))}; build the features from a task of this problem"
+                f"features were made for {own.size} {own.what}s named {abbreviate(list(own))}, and "
+                f"here they are {names.size} named {abbreviate(list(names))}; build the features "
+                "from a task of this problem"
             )

@@ -11,7 +11,7 @@ these rows, so that memory is O(reachable triples) and never S x A x S.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -20,7 +20,6 @@ import numpy as np
 
 from upriver.checks import (
     Array,
-    check_instance,
     check_kinds,
     format_value,
     kernel_view,
@@ -191,11 +190,6 @@ class Task:
         return reward, kernel_view(self.next_state_reward)
 
     @cached_property
-    def known_ends(self) -> tuple[Array, float]:
-        """The numbers of the states `ends`, and what a step there earns on the unit scale."""
-        return np.flatnonzero(self.ends), float(self.units.to_unit_scale(np.zeros(1))[0])
-
-    @cached_property
     def ends(self) -> Array:
         """(S,) the states where episodes end: no action leaves them, and all known rewards are 0.
 
@@ -204,12 +198,11 @@ class Task:
         if self.reward is None or self.infinite_horizon:
             return np.zeros(self.n_states, bool)
         reward, extra = self.user_rewards
+        rewards = np.repeat(reward, self.sizes, axis=1)
         if extra.size:
-            most = np.abs(np.repeat(reward, self.sizes, axis=1) + extra).max(axis=0)
-            paid = most > 1e-12 * most.max()
-        else:
-            most = np.abs(reward).max(axis=0)
-            paid = np.repeat(most > 1e-12 * most.max(), self.sizes)
+            rewards = rewards + extra
+        most = np.abs(rewards, out=rewards).max(axis=0)
+        paid = most > 1e-12 * most.max()
         numbers = np.arange(self.n_states, dtype=np.int32)  # half of the memory of row numbers
         state = np.repeat(numbers, np.diff(self.indptr[:: self.n_actions]))
         ends = np.ones(self.n_states, bool)
@@ -278,51 +271,32 @@ class Task:
         raise ValueError(
             f"step {h} of the episode went from {self.describe_pair(s * self.n_actions + a)} to "
             f"{self.state_names[s2]!r}, which is not among the declared successors "
-            f"{format_value(listed)}; `task.with_transitions` declares further ones"
+            f"{format_value(listed)}; declare it as one of them"
         )
-
-    def with_transitions(self, transitions: Iterable[tuple[Any, Any, Any]]) -> Task:
-        """Return the same task in which further transitions, (state, action, next state) by name,
-        are possible, such as those of an episode that left the support."""
-        number, new = self.state_names.number, []
-        if isinstance(transitions, list):
-            transitions = [tuple(row) if isinstance(row, list) else row for row in transitions]
-        for row in declaring.as_names("transitions", transitions):
-            if not isinstance(row, tuple) or len(row) != 3:
-                raise ValueError(f"transition {format_value(row)} must be (s, a, s')")
-            pair = number(row[0]) * self.n_actions + self.action_names.number(row[1])
-            new.append(pair * self.n_states + number(row[2]))
-        keys = np.unique(np.append(self.triple_keys, np.array(new, np.int64)))
-        pair, successor = np.divmod(keys, self.n_states)
-        support = validation.support_of_triples(pair, successor, len(self.sizes))
-        return self.with_support(support, "explicit")
 
     def with_support(self, support: tuple[Array, Array], source: str) -> Task:
         """Return the same task with a larger support (indptr, successors) that `source` declares.
 
         The reward of a triple that the old support does not have is the mean over those of its
-        pair; one that is known in part must be learned there.
+        pair.
         """
-        triple_reward, partial = self.next_state_reward, self.partial_reward
-        if triple_reward is not None or partial is not None:
+        triple_reward = self.next_state_reward
+        if triple_reward is not None:
             wanted = validation.triple_keys(*support, self.n_states)
             known = self.triple_keys
             position = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-            same = known[position] == wanted
-            if triple_reward is not None:
-                mean = self.by_pair(triple_reward) / np.maximum(self.sizes, 1)
-                mean = mean[:, wanted // self.n_states]
-                triple_reward = np.where(same, triple_reward[:, position], mean)
-            if partial is not None:
-                partial = np.where(same, partial[position], np.nan)
-        new = dict(zip(("indptr", "successors"), support, strict=True))
-        rewards = {"next_state_reward": triple_reward, "partial_reward": partial}
-        return replace(self, **new, support=source, **rewards)
+            mean = self.by_pair(triple_reward) / np.maximum(self.sizes, 1)
+            mean = mean[:, wanted // self.n_states]
+            triple_reward = np.where(known[position] == wanted, triple_reward[:, position], mean)
+        indptr, successors = support
+        return replace(
+            self, indptr=indptr, successors=successors, support=source,
+            next_state_reward=triple_reward,
+        )  # fmt: skip
 
     @check_kinds
     def same_support(self, other: Task) -> bool:
         """Return whether the rows of both tasks are the same triples."""
-        check_instance("task", other, Task)
         return self is other or (
             self.n_actions == other.n_actions
             and np.array_equal(self.indptr, other.indptr)
@@ -338,11 +312,9 @@ class Task:
         return repr(self).removeprefix("Task(").removesuffix(")")
 
     def card(self) -> Card:
-        facts = {
-            "states": self.n_states, "actions": self.n_actions,
-            **({"horizon": self.horizon} if self.discount is None else {"discount": self.discount}),
-            "triples": self.n_triples, "support": self.support,
-        }  # fmt: skip
+        facts = {"states": self.n_states, "actions": self.n_actions}
+        limit = "horizon" if self.discount is None else "discount"
+        facts |= {limit: getattr(self, limit), "triples": self.n_triples, "support": self.support}
         if self.reward is None:
             facts["reward"] = "unknown" if self.partial_reward is None else "known in part"
         for what in ("states", "actions"):

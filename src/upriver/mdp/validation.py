@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from upriver.checks import (
+    WHOLE,
     Array,
     Support,
     as_float,
     format_value,
-    is_whole,
     nonnegative_number,
     read_only_copy,
 )
@@ -34,9 +33,9 @@ TRIPLE_BYTES = 64
 
 def initial_distribution(initial_state: Any, n_states: int) -> tuple[Array, Array]:
     """Return (states, probabilities) of a state number or a distribution (S,)."""
-    if is_whole(initial_state):
-        if 0 <= index(initial_state) < n_states:
-            return np.array([index(initial_state)]), np.ones(1)
+    if isinstance(initial_state, WHOLE):
+        if 0 <= initial_state < n_states:
+            return np.array([initial_state]), np.ones(1)
     elif (given := as_float("initial_state", initial_state)).shape == (n_states,):
         starts = np.flatnonzero(given)
         return starts, given[starts]
@@ -58,26 +57,22 @@ def check_support(support: Support, task: Task) -> Support:
     """
     if not isinstance(support, tuple | list) or len(support) != 2:
         raise TypeError(f"support is {format_value(support)}; it must be (indptr, successors)")
-    for name, given in zip(("indptr", "successors"), support, strict=True):
-        values = as_float(name, given, None)
-        if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
-            raise ValueError(f"{name} must be a one-dimensional array of whole numbers")
-    check_size(task.n_states, len(support[1]))
-    indptr, successors = read_only_copy(support[0], np.int64), np.asarray(support[1])
+    given = [as_float("indptr", support[0], None), as_float("successors", support[1], None)]
+    if any(x.ndim != 1 or (x.size and x.dtype.kind not in "iu") for x in given):
+        raise ValueError("indptr and successors must be one-dimensional arrays of whole numbers")
+    check_size(task.n_states, len(given[1]))
+    indptr, successors = read_only_copy(given[0], np.int64), given[1].astype(np.int64)
     n, n_pairs, sizes = len(successors), task.n_states * task.n_actions, np.diff(indptr)
     ends = indptr.shape == (n_pairs + 1,) and (indptr[0], indptr[-1]) == (0, n)
     if not ends or (sizes < 0).any():
         last = f"{n}, the number of successors"
         raise ValueError(f"indptr must have {n_pairs + 1} entries that ascend from 0 to {last}")
-    idle = ~(sizes > 0).reshape(task.n_states, task.n_actions).any(axis=1)
-    if idle.any():
-        state = task.state_names[int(np.argmax(idle))]
-        raise ValueError(f"state {state!r} has no action; it needs one, if only to stay there")
-    ascending = np.diff(successors.astype(np.int64), prepend=-1) > 0
+    for s in np.flatnonzero(~(sizes > 0).reshape(task.n_states, -1).any(axis=1))[:1]:
+        name = repr(task.state_names[s])
+        raise ValueError(f"state {name} has no action; it needs one, if only to stay there")
+    ascending = np.diff(successors, prepend=-1) > 0
     ascending[indptr[:-1][sizes > 0]] = True  # a new pair begins
-    wrong = ~ascending | (successors < 0) | (successors >= task.n_states)
-    if wrong.any():
-        row = int(np.argmax(wrong))
+    for row in np.flatnonzero(~ascending | (successors < 0) | (successors >= task.n_states))[:1]:
         pair = task.describe_pair(int(np.searchsorted(indptr, row, side="right")) - 1)
         wrong = f"successor {successors[row]} of {pair} is out of range or order"
         raise ValueError(f"{wrong}; they must be distinct and ascend, up to {task.n_states - 1}")
@@ -92,16 +87,13 @@ def triple_keys(indptr: Array, successors: Array, n_states: int) -> Array:
 
 def check_covers(support: Support, task: Task, name: str) -> None:
     """Refuse a support that lacks a reachable state or has actions that the task does not have."""
-    extra = (np.diff(support[0]) > 0) & (task.sizes == 0)
-    if extra.any():
-        pair = task.describe_pair(int(np.argmax(extra)))
-        raise ValueError(f"{name} has successors for {pair}, an action that the state lacks")
-    needed, given = (
-        triple_keys(*of, task.n_states) for of in ((task.indptr, task.successors), support)
-    )
-    missing = np.setdiff1d(needed, given)
-    if missing.size:
-        pair, s2 = divmod(int(missing[0]), task.n_states)
+    for pair in np.flatnonzero((np.diff(support[0]) > 0) & (task.sizes == 0))[:1]:
+        lacking = f"{task.describe_pair(pair)}, an action that the state lacks"
+        raise ValueError(f"{name} has successors for {lacking}")
+    # not task.triple_keys, which would stay in memory
+    needed = triple_keys(task.indptr, task.successors, task.n_states)
+    missing = np.setdiff1d(needed, triple_keys(*support, task.n_states))
+    for pair, s2 in np.stack(np.divmod(missing[:1], task.n_states), axis=1):
         left_out = f"successor {task.state_names[s2]!r} of {task.describe_pair(pair)}"
         raise ValueError(f"{name} leaves out {left_out}, which has a positive probability")
 
@@ -112,16 +104,13 @@ def normalize_probabilities(probability: Array, task: Task) -> Array:
     Over many steps a row that sums to 1 - 1e-8 would lose that share of the value at each of them.
     Raise ValueError if a row is no distribution.
     """
-    bad = ~(np.isfinite(probability) & (probability >= 0))
-    if bad.any():
-        step, i = np.unravel_index(int(np.argmax(bad)), bad.shape)
+    for step, i in np.argwhere(~(np.isfinite(probability) & (probability >= 0)))[:1]:
         row = task.describe_pair(int(np.searchsorted(task.indptr, i, side="right")) - 1)
         what = f"transition row {row} holds {probability[step, i]}"
         raise ValueError(f"{what}; probabilities must be between 0 and 1")
     totals = task.by_pair(probability)
     wrong = (np.abs(totals - 1.0) > ROW_TOLERANCE) & (task.sizes > 0)
-    if wrong.any():
-        step, pair = (int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+    for step, pair in np.argwhere(wrong)[:1].tolist():
         row = task.describe_pair(pair, None if len(probability) == 1 else step)
         raise ValueError(f"transition row {row} sums to {totals[step, pair]:.9g}; it must sum to 1")
     inexact = (np.abs(totals - 1.0) > ROUNDING) & (task.sizes > 0)
@@ -132,10 +121,10 @@ def normalize_probabilities(probability: Array, task: Task) -> Array:
 
 def check_initial(states: Array, weights: Array, n_states: int) -> None:
     """Refuse initial states and probabilities that are not a distribution over the states."""
-    if states.shape != weights.shape or states.ndim != 1 or not len(states):
-        raise ValueError("initial_states and initial_probability must have the same length")
-    if ((states < 0) | (states >= n_states)).any():
-        raise ValueError(f"initial_states must lie between 0 and {n_states - 1}")
+    inside = (states >= 0) & (states < n_states)
+    if states.shape != weights.shape or states.ndim != 1 or not inside.all():
+        allowed = f"it must have states from 0 to {n_states - 1}, each with its probability"
+        raise ValueError(f"initial_states has shape {states.shape}; {allowed}")
     check_distribution("initial probabilities", weights)
 
 
@@ -159,10 +148,7 @@ def check_rewards(task: Task, name: str) -> Array:
         "partial_reward": ((n,),),
         "terminal": ((task.n_states,),),
     }[name]
-    values = as_float(name, getattr(task, name))
-    if values.shape not in shapes:
-        allowed = " or ".join(map(str, dict.fromkeys(shapes)))
-        raise ValueError(f"{name} has shape {values.shape}; it must be {allowed}")
+    values = as_float(name, getattr(task, name), shapes=shapes)
     if name == "reward":
         values = np.where(task.available, values, 0.0)
     elif name == "next_state_reward":
@@ -170,15 +156,14 @@ def check_rewards(task: Task, name: str) -> Array:
     bad = ~(np.abs(values) <= MAX_REWARD)
     if name == "partial_reward":
         bad &= ~np.isnan(values)
-    if bad.any():
-        at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
+    for at in map(tuple, np.argwhere(bad)[:1].tolist()):
         if name == "terminal":
             where = repr(task.state_names[at[0]])
         elif name == "reward":
             where = task.describe_pair(at[-2] * task.n_actions + at[-1], *at[:-2])
         else:
             s, a, s2 = (x[at[-1]] for x in task.triples)
-            pair = task.describe_pair(s * task.n_actions + a)
+            pair = task.describe_pair(int(s * task.n_actions + a))
             where = f"{pair} with next state {task.state_names[s2]!r}"
         what = name.removeprefix("next_state_").removeprefix("partial_")
         allowed = f"it must be a finite number of at most {MAX_REWARD:g}"

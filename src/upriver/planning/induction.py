@@ -63,8 +63,8 @@ class Backup(NamedTuple):
         run(h, h + 1, 0, task.n_states)
         q = q.reshape(task.n_states, task.n_actions)
         if self.clip.v_cap[0] < inf:  # an end is worth what is known, whatever the rule says
-            ends = task.known_ends[0]
-            q[ends] = np.where(task.available[ends], self.v[h, ends, None], q[ends])
+            known = task.ends[:, None] & task.available
+            q = np.where(known, self.v[h, :, None], q)
         return q if self.units is None else self.units.floor[h] + self.units.unit * q
 
 
@@ -226,9 +226,9 @@ def prepare_pass(
         extra = task.next_state_reward_rows if extra else NO_REWARD
     data = (*backup.data, np.zeros(backup.memory)) if backup.memory else backup.data
     kernel = kernels.planning.compile_backward_pass(backup.rule)
-    ends, end_reward = task.known_ends
     # A pass that clips nothing has no bonus, and may be in the user's units.
-    known = ends if backup.clip.v_cap[0] < inf else NO_ENDS, end_reward, tie_seed
+    ends = np.flatnonzero(task.ends) if backup.clip.v_cap[0] < inf else NO_ENDS
+    known = ends, float(task.units.to_unit_scale(np.zeros(1))[0]), tie_seed
     is_partial = len(task.first_rows) < len(task.sizes)
     arguments = *task.kernel_rows, extra, is_partial, *backup.clip, *known, v, policy, q
     return lambda *span: kernel(*arguments, *span, data)

@@ -43,12 +43,7 @@ def reordered(table: Array, states: Names, actions: Names, task: Task) -> Array:
     played = np.unique(table) if table.ndim == 2 else np.flatnonzero(table.any(axis=(0, 1)))
     numbers = np.full(actions.size, -1)
     for a in played:
-        if actions[a] not in task.action_names:
-            raise ValueError(
-                f"the policy plays {actions[a]!r}, which is no action here; actions are "
-                f"{task.action_names[0]!r} to {task.action_names[task.n_actions - 1]!r}"
-            )
-        numbers[a] = task.action_names.number(actions[a])
+        numbers[a] = task.action_names.number(actions[a], "the policy's action")
     if table.ndim == 2:
         return numbers[table]
     mixture = np.zeros((*table.shape[:2], task.n_actions))
