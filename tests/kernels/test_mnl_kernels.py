@@ -11,8 +11,8 @@ from scipy import sparse
 
 from tests import reference
 from upriver.features import Features, pooled
-from upriver.kernels import choices, likelihood, model
 from upriver.kernels import layout as kernel_layout
+from upriver.kernels import likelihood, model
 from upriver.mnl import likelihood as mnl_likelihood
 from upriver.mnl import model as running
 from upriver.mnl import pooled as pooled_fits
@@ -191,7 +191,7 @@ def test_refresh_computes_equations_1_3_and_5(case, local):
     new = running.new_model(features, LAM, 1, task.square_start[-1])
     new.counts[0] = case.counts
     none = np.empty(0, np.int64)
-    given = none, none, True, False, local, *running.ONCE, running.NONE
+    given = none, none, False, local, *running.ONCE, running.NONE
     assert model.refresh(features.compiled, *new, *given)[:2] == (-1, -1)
     theta = new.theta[0]
     slope = reference.mnl_gradient(task, case.phi, theta, case.counts, LAM)
@@ -216,7 +216,7 @@ def test_refresh_counts_an_episode_and_names_a_step_outside_the_support(case):
     new = running.start(features, LAM, 1, False)
     first = int(task.successors[0])  # a successor of state 0 and action 0
     states, actions = np.array([0, first]), np.array([0])
-    rest = actions, False, False, False, *running.ONCE, running.NONE
+    rest = actions, False, False, *running.ONCE, running.NONE
     args = features.compiled, *new
     assert model.refresh(*args, states, *rest)[:2] == (-1, -1)
     assert new.counts.sum() == 1.0 and new.counts[0, 0] == 1.0
@@ -236,7 +236,7 @@ def test_choice_data_in_chunks(rng):
         part = slice(indptr[first], indptr[last])
         made, residual = x[part], x[part] @ theta
         rows, loss = np.empty((part.stop - part.start, 5)), 0.0
-        found = choices.evaluate_chunk(
+        found = likelihood.evaluate_chunk(
             indptr, first, last, made, counts, visits, residual, rows
         )  # fmt: skip
         for g in range(first, last):

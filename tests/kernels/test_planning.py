@@ -17,6 +17,7 @@ from tests.building import from_rows
 from tests.reference import random_mdp
 from upriver import kernels
 from upriver.kernels.compiled import njit_inline
+from upriver.mnl.choices import softmax
 from upriver.planning import (
     clip_nothing,
     empty_plan,
@@ -252,14 +253,14 @@ def test_the_derivatives_of_a_value_are_finite_differences(rng, mixed, n_rows):
     available = task.available / task.available.sum(axis=1, keepdims=True)
     policy = np.tile(available.ravel(), (H, 1))
     if not mixed:
-        policy = np.tile(np.where(task.available[:, 1], 1, 0), (H, 1))
-    k = kernels.value
+        policy = np.tile(np.eye(A)[np.where(task.available[:, 1], 1, 0)].ravel(), (H, 1))
+    k = kernels.planning
 
     def value(p, policy=policy):
         shapes = (H + 1, S), (n_rows, task.n_triples), (n_rows, S * A), (n_rows, S * A * mixed)
         v, *derivatives = map(np.zeros, shapes)
         rows = task.indptr, task.successors, p, reward, extra
-        k.differentiate(*rows, policy, mixed, start, v, *derivatives)
+        k.differentiate(*rows, policy, start, v, *derivatives)
         return start @ v[0], derivatives
 
     _, (weight, occupancy, action_value) = value(prob)
@@ -268,7 +269,7 @@ def test_the_derivatives_of_a_value_are_finite_differences(rng, mixed, n_rows):
     for j in range(3):
         step, shifted = np.eye(3)[j] * 1e-5, np.empty((2, task.n_triples))
         for sign, p in zip((1, -1), shifted, strict=True):
-            k.tilt_probabilities(task.indptr, prob[0], features @ (sign * step), p)
+            p[:] = softmax(task.indptr, np.log(prob[0]) + features @ (sign * step))
         slope = (value(shifted[:1])[0] - value(shifted[1:])[0]) / 2e-5
         assert gradient[j] == pytest.approx(slope, abs=1e-8)
     if mixed:

@@ -240,8 +240,6 @@ def test_elimination_tells_two_recurrent_classes(rng):
         x = np.empty(3)
         solved = kernels.stationary.solve_chain(*chain, 1.0, 1, np.array([1.0, 5.0, 2.0]), x)
         assert solved == one_class
-        if not solved:  # the gain of each class
-            assert x.tolist() == [1.0, -np.inf, 2.0]
 
 
 def test_an_mdp_without_a_last_step_knows_its_discount(tmp_path):

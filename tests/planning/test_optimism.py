@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.kernels.test_ellipsoid import maximize_expectation
 from tests.reference import (
     brute_force_maximum,
     expectation,
@@ -14,7 +15,7 @@ from tests.reference import (
     mnl_log_probabilities,
     random_mdp,
 )
-from upriver import FiniteMDP, features, kernels
+from upriver import FiniteMDP, features
 from upriver.agents.base import Episode
 from upriver.features import Features
 from upriver.mnl import model as mnl
@@ -142,7 +143,7 @@ def cases(rng, n, count):
 def largest(logits, geometry, values, beta):
     p = np.exp(logits - np.logaddexp.reduce(logits))
     geometry = np.ascontiguousarray(geometry)
-    return kernels.ellipsoid.maximize_expectation(p, geometry, values, beta)
+    return maximize_expectation(p, geometry, values, beta)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6])

@@ -19,8 +19,8 @@ LARGE = 200_000
 """Number of triples from which on a problem is divided among threads, see `kernels.compiled`."""
 
 MODULES = (
-    "choices", "compiled", "ellipsoid", "episodes", "gram", "layout", "likelihood",
-    "linear", "model", "online", "optimism", "planning", "stationary", "tabular", "value",
+    "compiled", "ellipsoid", "episodes", "gram", "layout", "likelihood", "linear", "model",
+    "online", "optimism", "planning", "stationary", "tabular",
 )  # fmt: skip
 
 

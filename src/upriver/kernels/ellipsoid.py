@@ -17,18 +17,18 @@ Its steps are Newton's with the concave part of the Hessian alone: short ones al
 one successor is above t there is no other part.
 
 The expectation is not concave, but F is where one successor alone counts as above t.
-`maximize_in_ellipsoid` climbs from a given w, which is the maximiser at the next step of the plan.
-Where that is not certainly the maximum of the whole ball, see `is_global`, it climbs again for each
-better successor, from where F is largest with the others above t left out; t is halfway between the
-maximum found and the value of that successor. A maximum that none of these climbs reaches is
-missed, so where `is_global` does not hold the search is a heuristic.
+`maximize_in_ellipsoid` climbs from the estimate, w = 0. Where that is not certainly the maximum of
+the whole ball, see `is_global`, it climbs again for each better successor, from where F is largest
+with the others above t left out; t is halfway between the maximum found and the value of that
+successor. A maximum that none of these climbs reaches is missed, so where `is_global` does not hold
+the search is a heuristic.
 """
 
 from collections import namedtuple
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_cached, njit_inline
+from upriver.kernels.compiled import njit_inline
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.planning import read_next_values
 
@@ -38,9 +38,6 @@ TOLERANCE = 1e-13
 REACH = 2.0
 """The first step changes no log-odds by more, so that it stays near the maximum that it climbs; the
 limit doubles with every step."""
-FAR = 300.0
-"""Where the ellipsoid changes log-odds by more, searches start at the estimate: probabilities that
-are 0 at the maximiser of the next step would hide successors that have become better."""
 TIE = 1e-10
 """Maxima of (4) that differ by less, in parts of the largest range of next values, are ties."""
 
@@ -85,25 +82,6 @@ def factor_differences(products, at, n, root):
 
 
 @njit_inline
-def tilt(p, first, n, search):
-    """q = p exp(L w), normalised: the probabilities (1) at w."""
-    root, w, q = search.root, search.w, search.q
-    top = 0.0  # the first logit does not move
-    for u in range(n):
-        z = 0.0
-        for k in range(u):
-            z += root[u, k] * w[k]
-        q[u] = z
-        top = max(top, z)
-    total = 0.0
-    for u in range(n):
-        q[u] = p[first + u] * np.exp(q[u] - top)
-        total += q[u]
-    for u in range(n):
-        q[u] /= total
-
-
-@njit_inline
 def set_level(n, values, search):
     """gap = V - t with t = E_q[V]; returns t.
 
@@ -137,13 +115,28 @@ def weigh(n, search):
 
 
 @njit_inline
-def concave_step(n, multiplier, pull, tangent, search):
-    """Write the step (multiplier I + C)^-1 (gradient - pull w), C = L^T Cov_b L.
+def find_gradient(n, search):
+    """gradient = L^T (a - b), that of F, and old = w; returns |gradient|^2, gradient . w, |w|^2."""
+    slope2 = outward = length2 = 0.0
+    for k in range(n - 1):
+        y, w = 0.0, search.w[k]
+        for u in range(k + 1, n):
+            y += search.weight[u] * search.root[u, k]
+        search.gradient[k], search.old[k] = y, w
+        slope2 += y * y
+        outward += y * w
+        length2 += w * w
+    return slope2, outward, length2
+
+
+@njit_inline
+def concave_step(n, multiplier, tangent, search):
+    """Write the step (multiplier I + C)^-1 gradient, C = L^T Cov_b L.
 
     -C is the concave part of the Hessian of F. With `tangent` the step is kept in the plane that
-    touches the sphere at w. Returns step . gradient, at least 0 with `tangent` or without a pull.
+    touches the sphere at w. Returns step . gradient, which is at least 0.
     """
-    root, weight, w, m = search.root, search.weight, search.old, n - 1
+    root, weight, w, m = search.root, search.weight, search.w, n - 1
     mean, matrix, step, outward = search.mean, search.matrix, search.step, search.outward
     for k in range(m):
         mean[k] = 0.0
@@ -155,12 +148,12 @@ def concave_step(n, multiplier, pull, tangent, search):
                 y -= min(weight[u], 0.0) * root[u, k] * root[u, j]
             matrix[k, j] = y
         matrix[k, k] += multiplier
-        step[k] = search.gradient[k] - pull * w[k]
+        step[k] = search.gradient[k]
         outward[k] = w[k]
     cholesky(matrix, m, multiplier)
     solve_lower(matrix, m, step)
     solve_upper(matrix, m, step)
-    if tangent:
+    if tangent:  # the part of the step along (multiplier I + C)^-1 w that leaves the plane goes
         solve_lower(matrix, m, outward)
         solve_upper(matrix, m, outward)
         along = across = 0.0
@@ -177,50 +170,48 @@ def concave_step(n, multiplier, pull, tangent, search):
 
 @njit_inline
 def move(p, first, n, beta, size, tangent, search):
-    """w = old + size step, back on the ball where it is outside; return F there.
+    """w = old + size step, back on the ball where it is outside, and q = p exp(L w), normalised.
 
-    F is that of the level of the gaps: positive where the expectation is above the level.
+    Returns F there, for the gaps in `search`: positive where the expectation is above their level.
     """
-    w, length2 = search.w, 0.0
+    root, w, q, length2 = search.root, search.w, search.q, 0.0
     for k in range(n - 1):
         w[k] = search.old[k] + size * search.step[k]
         length2 += w[k] * w[k]
-    if tangent or length2 > beta * beta:
-        scale = beta / np.sqrt(length2)
-        for k in range(n - 1):
-            w[k] *= scale
-    tilt(p, first, n, search)
+    scale = beta / np.sqrt(length2) if tangent or length2 > beta * beta else 1.0
+    top = total = 0.0  # the first logit does not move
+    for k in range(n - 1):
+        w[k] *= scale
+    for u in range(n):
+        q[u] = 0.0
+        for k in range(u):
+            q[u] += root[u, k] * w[k]
+        top = max(top, q[u])
+    for u in range(n):
+        q[u] = p[first + u] * np.exp(q[u] - top)
+        total += q[u]
+    for u in range(n):
+        q[u] /= total
     above, below = weigh(n, search)
     return np.log(above / below) if below > 0.0 else np.inf
 
 
 @njit_inline
 def ascend(p, first, n, values, beta, enough, gain, fixed, search):
-    """Climb from search.w to a local maximum of E_q[values] over |w| <= beta.
+    """Climb from w and q of `search` to a local maximum of E_q[values] over |w| <= beta.
 
     Returns the value, and whether it is one: whether the last step gained no more than `gain`. A
     climb also ends after `ASCENT_STEPS`, where no step rises, where every probability above or
     below the level underflows, and at `enough`. With `fixed` it climbs F of the gaps in `search`
     instead, and its value says nothing. Leaves q and the gaps of the last w in `search`.
     """
-    root, w, weight, gradient = search.root, search.w, search.weight, search.gradient
-    m, square, reach = n - 1, beta * beta, REACH
-    tilt(p, first, n, search)
+    square, reach = beta * beta, REACH
     value = -np.inf if fixed else set_level(n, values, search)
     for _ in range(ASCENT_STEPS):
         above, below = weigh(n, search)
         if value >= enough or not (above > 0.0 and below > 0.0):
             return value, False
-        slope2 = outward = length2 = 0.0
-        for k in range(m):
-            y = 0.0
-            for u in range(k + 1, n):
-                y += weight[u] * root[u, k]
-            gradient[k] = y
-            slope2 += y * y
-            outward += y * w[k]
-            length2 += w[k] * w[k]
-            search.old[k] = w[k]
+        slope2, outward, length2 = find_gradient(n, search)
         if not slope2 > 0.0:
             return value, True
         # On the boundary the multiplier of |w|^2 / 2 <= beta^2 / 2 at a maximum is its outward
@@ -230,18 +221,15 @@ def ascend(p, first, n, values, beta, enough, gain, fixed, search):
         multiplier = np.sqrt(slope2) / beta * (0.1 if length2 > 0.0 else 1.0)
         if tangent:
             multiplier = outward / square
-        slope = concave_step(n, multiplier, multiplier, tangent, search)
-        room = multiplier * max(square - length2, 0.0)
-        if not tangent and not slope > 0.01 * room:  # towards the centre rather than up
-            slope = concave_step(n, multiplier, 0.0, False, search)
-        most = slope + room  # about what it would gain
+        slope = concave_step(n, multiplier, tangent, search)
+        most = slope + multiplier * max(square - length2, 0.0)  # about what it would gain
         if most * above <= gain and most < 1e-3:
             return value, True
         rise, widest = 0.0, 0.0
         for u in range(n):
             y = 0.0
             for k in range(u):
-                y += root[u, k] * search.step[k]
+                y += search.root[u, k] * search.step[k]
             widest = max(widest, abs(y))
         size = reach / widest if widest > reach else 1.0
         before = np.log(above / below)
@@ -250,8 +238,7 @@ def ascend(p, first, n, values, beta, enough, gain, fixed, search):
             if rise > 0.0:
                 break
             size *= 0.3
-        if not rise > 0.0:
-            move(p, first, n, beta, 0.0, False, search)
+        if not rise > 0.0:  # the last move was none
             return value, False
         reach *= 2.0
         if not fixed:
@@ -262,99 +249,69 @@ def ascend(p, first, n, values, beta, enough, gain, fixed, search):
 
 
 @njit_inline
-def is_global(n, beta, search):
+def is_global(n, products, at, beta, search):
     """Return whether the maximum w where `ascend` ended is certainly that of the whole ball.
 
     It is where at most one value is above the level, for then F is concave; and where the gradient
-    of F is mu w with mu >= D^2 / 4, D the largest distance between two rows of L above the level:
+    of F is mu w with mu >= D^2 / 4, D the largest distance of the features of two such values:
     Cov_a <= D^2 / 4 everywhere, so F - mu |w|^2 / 2 is concave.
     """
-    root, w, q, gap = search.root, search.w, search.q, search.gap
-    above = outward = slope2 = 0.0
-    for u in range(n):
-        above += q[u] * max(gap[u], 0.0)
-    for k in range(n - 1):
-        y = 0.0
-        for u in range(k + 1, n):
-            y += q[u] * gap[u] * root[u, k]
-        outward += y * w[k]
-        slope2 += y * y
+    gap = search.gap
+    above, _ = weigh(n, search)
+    slope2, outward, _ = find_gradient(n, search)
     if not above > 0.0:
         return False
-    limit = 4.0 * outward / (above * beta * beta)
+    limit = 4.0 * outward / (beta * beta)
     if not outward > 0.999999 * beta * np.sqrt(slope2):
         limit = 0.0
     for u in range(n):
         for t in range(u):
-            if gap[u] > 0.0 and gap[t] > 0.0:
-                distance2 = 0.0
-                for k in range(u):
-                    distance2 += (root[u, k] - root[t, k]) ** 2
-                if not distance2 <= limit:
-                    return False
+            distance2 = products[at + u * n + u] + products[at + t * n + t]
+            distance2 -= 2.0 * products[at + u * n + t]
+            if gap[u] > 0.0 and gap[t] > 0.0 and not distance2 <= limit:
+                return False
     return True
 
 
 @njit_inline
-def maximize_in_ellipsoid(p, first, n, products, at, beta, starts, search):
+def maximize_in_ellipsoid(p, first, n, products, at, beta, search):
     """Return (4) of one pair, the maximum of E_q[V] over |w| <= beta, and max V - min V.
 
     p: probabilities, those of the pair from `first` on; products: G, flat, from `at` on;
-    search.values: V. starts, from `at` on: n + 1 points w of n - 1 numbers
-    each, to begin with, which become the maximiser and the points of F of each better successor.
+    search.values: V.
     """
-    values, w, m = search.values, search.w, n - 1
+    values, w = search.values, search.w
     mean, top, bottom = 0.0, -np.inf, np.inf
     for u in range(n):
+        search.q[u], w[u] = p[first + u], 0.0
         mean += p[first + u] * values[u]
         top = max(top, values[u])
         bottom = min(bottom, values[u])
-    if top == bottom:
-        return top, 0.0
-    if beta == 0.0:
-        return mean, top - bottom
+    if top == bottom or beta == 0.0:
+        return min(mean, top), top - bottom
     if n == 2:  # only the difference of the two logits counts: push it all the way
         gap2 = products[at] - 2.0 * products[at + 1] + products[at + 3]
         better = 0 if values[0] > values[1] else 1
         odds = p[first + 1 - better] * np.exp(-beta * np.sqrt(max(gap2, 0.0)))
         return top - odds / (odds + p[first + better]) * (top - bottom), top - bottom
     factor_differences(products, at, n, search.root)
-    for u in range(1, n):
-        gap2 = products[at] - 2.0 * products[at + u] + products[at + u * n + u]
-        if beta * beta * gap2 > FAR * FAR:
-            starts[at : at + n * n - 1] = 0.0
     gain = TOLERANCE * (top - bottom)
     enough = top - gain
-    w[:m] = starts[at : at + m]
     best, done = ascend(p, first, n, values, beta, enough, gain, False, search)
-    starts[at : at + m] = w[:m]
-    if best >= enough or (done and is_global(n, beta, search)):
+    if best >= enough or (done and is_global(n, products, at, beta, search)):
         return best, top - bottom
     level = best
     for u in range(n):
         if values[u] > level:
-            own = starts[at + (u + 1) * m : at + (u + 2) * m]
-            w[:m] = own
             middle = 0.5 * (level + values[u])
             for t in range(n):
+                search.q[t], w[t] = p[first + t], 0.0
                 search.gap[t] = min(values[t] - middle, 0.0)
             search.gap[u] = values[u] - middle
             ascend(p, first, n, values, beta, np.inf, np.inf, True, search)
-            own[:] = w[:m]
             value, _ = ascend(p, first, n, values, beta, enough, gain, False, search)
-            if value > best:
-                best = value
-                starts[at : at + m] = w[:m]
+            best = max(best, value)
     return best, top - bottom
-
-
-@njit_cached
-def maximize_expectation(p, products, values, beta):
-    """Return `maximize_in_ellipsoid` of one pair: p and values (n,), products (n, n)."""
-    n = p.shape[0]
-    search = new_search(n)
-    search.values[:] = values
-    return maximize_in_ellipsoid(p, 0, n, products.ravel(), 0, beta, np.zeros(n * n), search)[0]
 
 
 @njit_inline
@@ -362,13 +319,12 @@ def exact_rule(h, first, end, indptr, successors, next_state_reward, v, q, data)
     """Eq. (4): Q_h = r + max over the ellipsoid of P_theta V_{h+1}, each (s, a, h) by itself.
 
     prob (1|H, n), reward (1|H, S*A); products (1|H, ...) the flat G of each pair, from square_start
-    on; max_size is the largest number of successors of a pair. The search of a pair starts from its
-    maximiser at step h + 1, which `starts`, as long as the products, keeps. Actions whose Q differs
-    by rounding alone are made equal, so that ties are broken at random.
+    on; max_size is the largest number of successors of a pair. Actions whose Q differs by rounding
+    alone are made equal, so that ties are broken at random.
     """
-    prob, products, square_start, reward, beta, max_size, starts = data
+    prob, products, square_start, reward, beta, max_size = data
     c, r = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1)
-    n_actions, search, p, geometry = (
+    n_actions, search, p, flat = (
         q.shape[0] // v.shape[1],
         new_search(max_size),
         prob[c],
@@ -381,7 +337,7 @@ def exact_rule(h, first, end, indptr, successors, next_state_reward, v, q, data)
             if start < stop:
                 read_next_values(h, start, stop, successors, next_state_reward, v, search.values)
                 value, width = maximize_in_ellipsoid(
-                    p, start, stop - start, geometry, square_start[pair], beta, starts, search
+                    p, start, stop - start, flat, square_start[pair], beta, search
                 )
                 q[pair] = reward[r, pair] + value
                 best, margin = max(best, q[pair]), max(margin, TIE * width)

@@ -14,29 +14,11 @@ from upriver.kernels.planning import last_difference, update_values
 
 @structref.register
 class DynamicsType(types.StructRef):
-    """The type of an `Dynamics`."""
+    """The type of a `Dynamics`."""
 
 
 class Dynamics(structref.StructRefProxy):
-    """The true MDP as kernels read it, in user's units; `make_dynamics` makes one."""
-
-
-structref.define_proxy(
-    Dynamics,
-    DynamicsType,
-    (
-        "indptr", "successors", "prob", "expected_reward", "reward", "next_state_reward", "starts",
-        "start_probability", "terminal",
-    ),
-)  # fmt: skip
-
-
-@njit_cached
-def make_dynamics(
-    indptr, successors, prob, expected_reward, reward, next_state_reward, starts,
-    start_probability, terminal,
-):  # fmt: skip
-    """Return an `Dynamics`.
+    """The true MDP as kernels read it, in the user's units.
 
     indptr (S*A + 1,) the first row of each pair, successors (n,); prob (1|H, n); expected_reward
     (1|H, S*A) the mean reward of each pair, what its triples add included, reward (1|H, S*A)
@@ -44,10 +26,19 @@ def make_dynamics(
     starts (m,) the possible first states, start_probability (1, m); terminal (S,) the value of
     ending in each state.
     """
-    return Dynamics(
-        indptr, successors, prob, expected_reward, reward, next_state_reward, starts,
-        start_probability, terminal,
-    )  # fmt: skip
+
+
+FIELDS = (
+    "indptr", "successors", "prob", "expected_reward", "reward", "next_state_reward", "starts",
+    "start_probability", "terminal",
+)  # fmt: skip
+structref.define_proxy(Dynamics, DynamicsType, FIELDS)
+
+
+@njit_cached
+def make_dynamics(*fields):
+    """Return the `Dynamics` of these fields."""
+    return Dynamics(*fields)
 
 
 @njit_inline
@@ -147,14 +138,10 @@ def play_stream(environment, mixture, restart, uniforms, state, states, actions,
 @njit_inline
 def find_row(indptr, successors, pair, target):
     """Return the row of the triple that leads from a pair to state `target`, or -1."""
-    low, high = indptr[pair], indptr[pair + 1]
-    while low < high:  # a binary search: successors are sorted within a pair
-        middle = (low + high) // 2
-        if successors[middle] < target:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < indptr[pair + 1] and successors[low] == target else -1
+    for row in range(indptr[pair], indptr[pair + 1]):
+        if successors[row] == target:
+            return row
+    return -1
 
 
 @njit_cached

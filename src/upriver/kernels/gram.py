@@ -33,14 +33,6 @@ def cholesky(matrix, m, floor):
 
 
 @njit_inline
-def copy_lower(source, m, target):
-    """Copy the lower triangle of the leading m x m."""
-    for i in range(m):
-        for j in range(i + 1):
-            target[i, j] = source[i, j]
-
-
-@njit_inline
 def log_determinant(factor, m):
     """Return log det of L L^T, L the leading m x m of factor."""
     total = 0.0

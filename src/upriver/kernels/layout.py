@@ -42,10 +42,9 @@ OUTCOME = np.dtype(
 x_u^T theta; a_u, its weight in the Hessian or the Gram matrix, and a_u / A_u, see
 `kernels.likelihood`; the squared norm of its features, and what a triple effect adds to that."""
 
-EFFECT = np.dtype([(name, np.float64) for name in ("origin", "slope", "step", "weight", "share")])
-"""What belongs to a triple effect, in log-odds but for the first: its parameter before a Newton
-step, the derivative of the loss, the step, and a_u and a_u / A_u. The first triple of a pair has
-no effect, and the slope 0."""
+EFFECT = np.dtype([(name, np.float64) for name in ("slope", "step", "weight", "share")])
+"""What belongs to a triple effect, in log-odds: the derivative of the loss, a Newton step, and a_u
+and a_u / A_u. The first triple of a pair has no effect, and the slope 0."""
 
 
 @njit_inline

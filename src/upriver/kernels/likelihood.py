@@ -4,7 +4,7 @@
     (2)  -sum n_u log p_u + (lambda / 2) ||theta||^2, n_u the count of a triple
     (5)  A = lambda I + sum over visits of (s, a) and over the successors s' of varphi varphi^T
 
-Blocks of features are independent, so everything goes block by block: the m parameters of a block
+Blocks of features are independent, so all but choice data go block by block: the m parameters of a block
 are the `point` (m,), gradient (m,), and Hessian or Gram matrix (m, m) in its lower triangle. The
 arrays are explained in `kernels.Layout` and `layout.new_work`; counts (C, n) and theta (C, d), of
 which row c is read. The first n_visited entries of `visited` are the pairs of the block that have a
@@ -27,7 +27,8 @@ matrix has no constant to eliminate: there m = 0 and the covariance is diagonal.
 
 import numpy as np
 
-from upriver.kernels.compiled import njit_inline
+from upriver.kernels.compiled import njit_cached, njit_inline
+from upriver.kernels.optimism import exponential
 
 
 @njit_inline
@@ -136,11 +137,10 @@ def evaluate_block(
 
 
 @njit_inline
-def solve_effects(pairs, slots, values, visited, n_visited, variance, step, theta, c, effects):
+def solve_effects(pairs, slots, values, visited, n_visited, variance, step, effects):
     """Compute the step of the triple effects of pairs, given that of the shared features (m,).
 
-    Their origin is where they are now. Returns slope^T H_ee^-1 slope, H_ee the part of the Hessian
-    that belongs to these effects.
+    Returns slope^T H_ee^-1 slope, H_ee the part of the Hessian that belongs to these effects.
     """
     square = 0.0
     for k in range(n_visited):
@@ -160,7 +160,6 @@ def solve_effects(pairs, slots, values, visited, n_visited, variance, step, thet
             square += alone * effects[row].slope
             moved = effects[row].step - (shift + weighted) / total
             effects[row].step = alone - variance * effects[row].weight * moved
-            effects[row].origin = theta[c, record.effect_offset + row]
     return square
 
 
@@ -182,3 +181,48 @@ def effect_logdet(pairs, members, first, last, visited, n_visited, lam, local, e
         if local:  # what is left of the constant common to all logits
             result += np.log(left / total)
     return result
+
+
+@njit_cached
+def evaluate_chunk(indptr, first, last, x, counts, visits, residual, rows):
+    """Return the loss (2) of a chunk of choice data, its residuals and weighted centred rows.
+
+    Choice data are situations of dense rows: situation g has the rows indptr[g] to indptr[g + 1],
+    and a chunk, the situations in [first, last), fits the processor's cache. BLAS does the
+    products, and this loop what lies between. Arrays of a chunk begin with the row indptr[first].
+
+    counts (n,) and visits (G,) are those of all data, x (rows, d) is that of the chunk. residual
+    comes as the logits and becomes N p_u - n_u, so that the gradient of (2) is x^T residual. rows,
+    unless it is empty, gets sqrt(N p_u) (x_u - mean), so that the Hessian of (2) is rows^T rows.
+    """
+    offset, d, loss = indptr[first], x.shape[1], 0.0
+    mean = np.empty(d)
+    for g in range(first, last):
+        low, high, top = indptr[g] - offset, indptr[g + 1] - offset, -np.inf
+        for u in range(low, high):
+            top = max(top, residual[u])
+        for u in range(low, high):
+            residual[u] -= top
+            loss -= counts[offset + u] * residual[u]
+    for u in range(residual.shape[0]):  # all at once, in vector instructions
+        residual[u] = exponential(residual[u])
+    for g in range(first, last):
+        low, high, total = indptr[g] - offset, indptr[g + 1] - offset, 0.0
+        for u in range(low, high):
+            total += residual[u]
+        loss += visits[g] * np.log(total)
+        weight = visits[g] / total
+        if rows.shape[0] > 0:
+            for j in range(d):
+                mean[j] = 0.0
+            for u in range(low, high):
+                p = residual[u] / total
+                for j in range(d):
+                    mean[j] += p * x[u, j]
+            for u in range(low, high):
+                root = np.sqrt(weight * residual[u])
+                for j in range(d):
+                    rows[u, j] = root * (x[u, j] - mean[j])
+        for u in range(low, high):
+            residual[u] = weight * residual[u] - counts[offset + u]
+    return loss

@@ -9,23 +9,9 @@ The arguments that all rules share are explained in `kernels.planning`.
 import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline
+from upriver.kernels.episodes import find_row
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.planning import read_next_values
-
-
-@njit_inline
-def invert_lower(factor, m, root, start):
-    """Write the inverse of a lower factor into the flat m x m matrix at root[start:].
-
-    Zero above the diagonal. Many norms against one factor are quicker with the inverse, because
-    products have no divisions to wait for.
-    """
-    for j in range(m):
-        for i in range(m):
-            x = 1.0 if i == j else 0.0
-            for l in range(j, i):
-                x -= factor[i, l] * root[start + l * m + j]
-            root[start + i * m + j] = x / factor[i, i] if i >= j else 0.0
 
 
 @njit_cached
@@ -66,40 +52,47 @@ def regression_rule(h, first, end, indptr, successors, next_state_reward, v, q, 
             q[pair] += phi[pair, i] * w[i]
 
 
+@njit_inline
+def find_regressor(pairs, slots, values, pair, m, h, successors, next_state_reward, v, x):
+    """x (m,) <- X_{V_{h+1}}(s, a), the features of the block of a pair, of size m."""
+    e, at = min(h, next_state_reward.shape[0] - 1), pairs[pair].first_value
+    for j in range(m):
+        x[j] = 0.0
+    for i in range(pairs[pair].first_row, pairs[pair + 1].first_row):
+        value = v[h + 1, successors[i]]
+        if next_state_reward.shape[1] > 0:
+            value += next_state_reward[e, i]
+        for j in range(pairs[pair].n_columns):
+            x[slots[pairs[pair].first_column + j]] += value * values[at + j]
+        at += pairs[pair].n_columns
+
+
 @njit_cached
 def update_value_regression(
-    layout, lam, next_state_reward, pairs, states, v, gram, target, root, theta
+    layout, lam, next_state_reward, pairs, states, v, gram, target, factor, theta
 ):
     """Add (X_h, V_{h+1}(s_{h+1})) of each step of an episode, and solve the blocks that changed.
 
     pairs (T,) visited, states (T + 1,), v (H + 1, S) the values that were planned with. The flat
     m x m matrix of block b begins at layout.matrix_start[b]: in gram that of the sum of X X^T, in
-    root the inverse of the Cholesky factor of M = lam I + gram. target (d,) is the sum of
-    X V_{h+1}(s_{h+1}), theta (d,) is M^-1 target. The last four are updated in place.
+    factor the Cholesky factor of M = lam I + gram. target (d,) is the sum of X V_{h+1}(s_{h+1}),
+    theta (d,) is M^-1 target. The last four are updated in place.
     """
     records, blocks, features = layout.pairs, layout.blocks, layout.features
     successors, slots, values = layout.successors, layout.slots, layout.values
     n_blocks, size = blocks.shape[0] - 1, layout.max_block_size
-    x, factor, changed = np.empty(size), np.empty((size, size)), np.zeros(n_blocks, np.bool_)
-    has_extra = next_state_reward.shape[1] > 0
+    x, matrix, changed = np.empty(size), np.empty((size, size)), np.zeros(n_blocks, np.bool_)
     for h in range(pairs.shape[0]):
-        pair, e, y = pairs[h], min(h, next_state_reward.shape[0] - 1), 0.0
+        pair, y = pairs[h], v[h + 1, states[h + 1]]
         b = records[pair].block
         if b < 0:  # all features of the pair are zero
             continue
         changed[b] = True
         place, m, start = blocks[b].first_feature, blocks[b].size, layout.matrix_start[b]
-        width, column, at = (
-            records[pair].n_columns, records[pair].first_column, records[pair].first_value
-        )  # fmt: skip
-        for j in range(m):
-            x[j] = 0.0
-        for i in range(records[pair].first_row, records[pair + 1].first_row):
-            value = v[h + 1, successors[i]] + (next_state_reward[e, i] if has_extra else 0.0)
-            y = value if successors[i] == states[h + 1] else y
-            for j in range(width):
-                x[slots[column + j]] += value * values[at + j]
-            at += width
+        if next_state_reward.shape[1] > 0:
+            row = find_row(layout.indptr, successors, pair, states[h + 1])
+            y += next_state_reward[min(h, next_state_reward.shape[0] - 1), row]
+        find_regressor(records, slots, values, pair, m, h, successors, next_state_reward, v, x)
         for i in range(m):
             if x[i] != 0.0:
                 target[features[place + i]] += y * x[i]
@@ -111,46 +104,39 @@ def update_value_regression(
             for i in range(m):
                 x[i] = target[features[place + i]]
                 for j in range(i + 1):
-                    factor[i, j] = gram[start + i * m + j]
-                factor[i, i] += lam
-            cholesky(factor, m, lam)
-            invert_lower(factor, m, root, start)
-            solve_lower(factor, m, x)
-            solve_upper(factor, m, x)
+                    matrix[i, j] = gram[start + i * m + j]
+                matrix[i, i] += lam
+            cholesky(matrix, m, lam)
+            solve_lower(matrix, m, x)
+            solve_upper(matrix, m, x)
             for i in range(m):
                 theta[features[place + i]] = x[i]
+                for j in range(i + 1):
+                    factor[start + i * m + j] = matrix[i, j]
 
 
 @njit_inline
 def value_target_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """UCRL-VTR: Q_h = r + X^T theta + beta ||X||_{M^-1}, X = X_{V_{h+1}}(s, a).
 
-    data: reward (1|H, S*A), the layout of the features, root and theta of
-    `update_value_regression`, and beta. A call for each pair would take longer than its sums.
+    data: reward (1|H, S*A), the layout of the features, factor and theta of
+    `update_value_regression`, and beta. With L the factor, ||X||_{M^-1} = ||L^-1 X||.
     """
-    reward, layout, root, theta, beta = data
+    reward, layout, factor, theta, beta = data
     pairs, blocks, features, slots = layout.pairs, layout.blocks, layout.features, layout.slots
     starts, values, x = layout.matrix_start, layout.values, np.empty(layout.max_block_size)
-    r, has_extra = min(h, reward.shape[0] - 1), next_state_reward.shape[1] > 0
-    e = min(h, next_state_reward.shape[0] - 1)
+    r = min(h, reward.shape[0] - 1)
     for pair in range(first, end):
         q[pair] = reward[r, pair]
-        b, at = pairs[pair].block, pairs[pair].first_value
+        b, norm2 = pairs[pair].block, 0.0
         if b < 0:  # all features of the pair are zero
             continue
-        place, m, row = blocks[b].first_feature, blocks[b].size, starts[b]
-        for j in range(m):
-            x[j] = 0.0
-        for i in range(indptr[pair], indptr[pair + 1]):
-            value = v[h + 1, successors[i]] + (next_state_reward[e, i] if has_extra else 0.0)
-            for j in range(pairs[pair].n_columns):
-                x[slots[pairs[pair].first_column + j]] += value * values[at + j]
-            at += pairs[pair].n_columns
-        norm2 = 0.0
+        place, m, start = blocks[b].first_feature, blocks[b].size, starts[b]
+        find_regressor(pairs, slots, values, pair, m, h, successors, next_state_reward, v, x)
         for i in range(m):
             q[pair] += x[i] * theta[features[place + i]]
-            product = 0.0
-            for j in range(i + 1):  # above the diagonal are zeros
-                product += root[row + i * m + j] * x[j]
-            norm2 += product * product
+            for j in range(i):
+                x[i] -= factor[start + i * m + j] * x[j]
+            x[i] /= factor[start + i * m + i]
+            norm2 += x[i] * x[i]
         q[pair] += beta * np.sqrt(norm2)

@@ -25,7 +25,7 @@ import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.episodes import count_transitions
-from upriver.kernels.gram import cholesky, copy_lower, log_determinant, solve_lower, solve_upper
+from upriver.kernels.gram import cholesky, log_determinant, solve_lower, solve_upper
 from upriver.kernels.layout import new_work
 from upriver.kernels.likelihood import (
     effect_logdet,
@@ -39,17 +39,6 @@ from upriver.kernels.likelihood import (
 DECREMENT = 1e-10  # squared decrement at which the step is the last; of data that weigh 1 or more
 ITERATIONS = 100
 SMALLEST_STEP = 1e-12  # share of a Newton step below which halving it is given up
-
-
-@njit_inline
-def move_block(pairs, m, visited, n_visited, size, origin, step, point, theta, c, scale, effects):
-    """point <- origin - size * step, of a block and, unless n_visited is 0, its triple effects."""
-    for i in range(m):
-        point[i] = origin[i] - size * step[i]
-    for k in range(n_visited):
-        offset = pairs[visited[k]].effect_offset
-        for row in range(pairs[visited[k]].first_row + 1, pairs[visited[k] + 1].first_row):
-            theta[c, offset + row] = effects[row].origin - size * effects[row].step / scale
 
 
 @njit_inline
@@ -129,46 +118,38 @@ def measure_pairs(
         max_norm[c, pair] = np.sqrt(largest)
         if products.shape[1] == 0:
             continue
+        # Of all rows (U, U); of the rows minus the first one (U - 1, U - 1); or where that is smaller
+        # these rows themselves, whose last entry is the root of what triple effects add.
         at, size = starts[pair], starts[pair + 1] - starts[pair]
-        if size == n * n:
-            for u in range(n):
-                products[c, at + u * n + u] = outcomes[u].square
-                for t in range(u):
-                    x = 0.0
-                    for i in range(width):
-                        x += rows[u, i] * rows[t, i]
-                    products[c, at + u * n + t] = products[c, at + t * n + u] = x
-            continue
-        # Of the rows minus the first one, (U - 1, U - 1); or where that is smaller these rows
-        # themselves, whose last entry is the root of what triple effects add.
-        stride = size // max(n - 1, 1)
-        for u in range(1, n):
-            start = at + (u - 1) * stride
-            for i in range(width):
+        skipped = 0 if size == n * n else 1
+        stride = size // max(n - skipped, 1)
+        for u in range(skipped, n):
+            start = at + (u - skipped) * stride - skipped
+            for i in range(width if skipped else 0):
                 rows[u, i] -= rows[0, i]
-            if stride == n - 1:
-                for t in range(1, u + 1):
-                    x = outcomes[u].alone if t == u else 0.0
-                    for i in range(width):
-                        x += rows[u, i] * rows[t, i]
-                    products[c, start + t - 1] = products[c, at + (t - 1) * stride + u - 1] = x
-            else:
+            for t in range(skipped, u + 1 if stride == n - skipped else 0):
+                x = outcomes[u].alone if t == u else 0.0
                 for i in range(width):
-                    products[c, start + i] = rows[u, i]
-                products[c, start + width] = np.sqrt(outcomes[u].alone)
+                    x += rows[u, i] * rows[t, i]
+                products[c, start + t] = x
+                products[c, at + (t - skipped) * stride + u - skipped] = x
+            if stride != n - skipped:
+                for i in range(width):
+                    products[c, start + 1 + i] = rows[u, i]
+                products[c, start + 1 + width] = np.sqrt(outcomes[u].alone)
 
 
 @njit_cached
 def refresh(
-    layout, counts, theta, prob, max_norm, products, logdet, lam, scale, states, actions,
-    everything, is_fitted, local, shared, own, normals,
+    layout, counts, theta, prob, max_norm, products, logdet, lam, scale, states, actions, is_fitted,
+    local, shared, own, normals,
 ):  # fmt: skip
     """Count an episode, and compute again what it changed: eq. (3), eq. (5) and the rest.
 
-    states (T + 1,) and actions (T,) are the episode. Blocks that it touched are computed again, or
-    all blocks of all parameters with `everything`. If theta `is_fitted` it stays. With `local` the
-    Hessian of (2) at theta takes the place of the Gram matrix. All arrays of the model are changed
-    in place; prob may be empty, (0, 0), and is then left out with what follows from it, and without
+    states (T + 1,) and actions (T,) are the episode. Blocks that it touched are computed again, and
+    those without a log-determinant (NaN). If theta `is_fitted` it stays. With `local` the Hessian
+    of (2) at theta takes the place of the Gram matrix. All arrays of the model are changed in
+    place; prob may be empty, (0, 0), and is then left out with what follows from it, and without
     `local` only theta is computed. normals (C, d), unless it is empty, becomes theta + L^-T normals
     with L L^T the matrix of the block: draws from N(theta, H^-1), but for triple effects.
 
@@ -183,26 +164,18 @@ def refresh(
     if bad >= 0:
         return bad, -1, np.nan
     visited, outcomes, effects, mean, point, gradient, hessian = new_work(layout, scale)
-    factor, step, origin = np.empty_like(hessian), np.empty_like(point), np.empty_like(point)
-    rows = np.empty((layout.max_successors, layout.max_block_size + 1))
+    step, rows = np.empty_like(point), np.empty((layout.max_successors, len(point) + 1))
     variance = scale * scale / lam if scale != 0.0 else 0.0
     is_square = products.shape[1] == layout.square_start[pairs.shape[0] - 1]
     starts = layout.square_start if is_square else layout.product_start
-    # A block that is to be computed has no log-determinant until that is done, so a block that an
-    # episode touches at many steps is computed once.
     n_parameters, n_blocks, total = counts.shape[0], blocks.shape[0] - 1, 0.0
     for h in range(actions.shape[0]):
         b = pairs[states[h] * n_actions + actions[h]].block
         if b >= 0:
             logdet[min(h, n_parameters - 1), b] = np.nan
-    if everything:
-        logdet[:] = np.nan
-    for job in range(n_parameters * n_blocks if everything else actions.shape[0]):
+    for job in range(n_parameters * n_blocks):
         c, b = job // n_blocks, job % n_blocks
-        if not everything:
-            c = min(job, n_parameters - 1)
-            b = np.int64(pairs[states[job] * n_actions + actions[job]].block)
-        if b < 0 or not np.isnan(logdet[c, b]):
+        if not np.isnan(logdet[c, b]):
             continue
         m, n_own = blocks[b].size, blocks[b].n_own
         first, last = blocks[b].first_pair, blocks[b + 1].first_pair
@@ -210,8 +183,8 @@ def refresh(
         n_moved = n_visited if scale != 0.0 else 0
         load_block(blocks, features, b, theta, c, point)
         # Eq. (3). The decrement scales with the weights of the data.
-        enough, loss, size, done = DECREMENT * min(weight, 1.0), np.inf, 0.0, False
-        decrement = 0.0 if is_fitted else np.inf
+        enough, loss, done = DECREMENT * min(weight, 1.0), np.inf, False
+        size, taken, decrement = 0.0, 0.0, 0.0 if is_fitted else np.inf
         for _ in range(ITERATIONS):
             trial = evaluate_block(
                 pairs, slots, values, m, visited, n_visited, counts, c, lam, scale, True, point,
@@ -228,24 +201,24 @@ def refresh(
                 done = decrement <= enough  # that step was the last, taken for the Hessian
                 if done:
                     break
-                loss, size = trial, 1.0
+                loss, size, taken = trial, 1.0, 0.0
                 for i in range(m):
-                    origin[i], step[i] = point[i], gradient[i]
-                copy_lower(hessian, m, factor)
-                if not cholesky(factor, m, lam):
+                    step[i] = gradient[i]
+                if not cholesky(hessian, m, lam):
                     break
-                decrement = solve_lower(factor, m, step)
-                solve_upper(factor, m, step)
+                decrement = solve_lower(hessian, m, step)
+                solve_upper(hessian, m, step)
                 if n_moved > 0:
                     decrement += solve_effects(
-                        pairs, slots, values, visited, n_moved, variance, step, theta, c, effects
+                        pairs, slots, values, visited, n_moved, variance, step, effects
                     )
-                done = decrement <= 1e-14 * enough
-                if done:
-                    break
-            move_block(
-                pairs, m, visited, n_moved, size, origin, step, point, theta, c, scale, effects
-            )
+            for i in range(m):
+                point[i] -= (size - taken) * step[i]
+            for k in range(n_moved):
+                offset = pairs[visited[k]].effect_offset
+                for row in range(pairs[visited[k]].first_row + 1, pairs[visited[k] + 1].first_row):
+                    theta[c, offset + row] -= (size - taken) * effects[row].step / scale
+            taken = size  # where a step is halved, this much of it has been taken already
             done = decrement <= enough and not local
             if done:
                 break

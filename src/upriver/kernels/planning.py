@@ -1,4 +1,4 @@
-"""Backward induction and policy evaluation over the triples (s, a, s').
+"""Backward induction, policy evaluation and its derivatives over the triples (s, a, s').
 
 A pair (s, a) is the number s * A + a, and its triples are the rows indptr[pair] to indptr[pair + 1]
 of `successors` and of every array with one entry per triple. With p the probabilities of these
@@ -186,21 +186,9 @@ def update_values(dynamics, policy, previous, v, first_step, end_step, first_sta
     return True
 
 
-@njit_inline
-def find_pairs(s, n_actions, policy, m, mixed):
-    """Return the first pair of state s that row m of a policy may take, and the end of the pairs.
-
-    Where a policy is not mixed this is one pair: to look at all is three times slower.
-    """
-    if mixed:
-        return s * n_actions, (s + 1) * n_actions
-    pair = np.int64(s * n_actions + policy[m, s])
-    return pair, pair + 1
-
-
 @njit_cached
-def value_policy(indptr, successors, prob, reward, next_state_reward, policy, mixed, v):
-    """Write V^pi (H+1, S) of a policy: actions (H, S), or if mixed their probabilities (1|H, S*A).
+def value_policy(indptr, successors, prob, reward, next_state_reward, policy, v):
+    """Write V^pi (H+1, S) of a policy (1|H, S*A), the probability of each pair in its state.
 
     next_state_reward (1|H, n|0) is what `reward` (1|H, S*A) does not contain; prob (1|H, n).
     """
@@ -211,15 +199,62 @@ def value_policy(indptr, successors, prob, reward, next_state_reward, policy, mi
         e, m = min(h, next_state_reward.shape[0] - 1), min(h, policy.shape[0] - 1)
         for s in range(n_states):
             total = 0.0
-            first, last = find_pairs(s, n_actions, policy, m, mixed)
-            for pair in range(first, last):
-                chance = policy[m, pair] if mixed else 1.0
-                if chance > 0.0:  # an action that is never played need not exist
+            for pair in range(s * n_actions, (s + 1) * n_actions):
+                if policy[m, pair] > 0.0:  # an action that is never played need not exist
                     expected = reward[r, pair]
                     for i in range(indptr[pair], indptr[pair + 1]):
                         following = v[h + 1, successors[i]]
                         if has_extra:
                             following += next_state_reward[e, i]
                         expected += prob[c, i] * following
-                    total += chance * expected
+                    total += policy[m, pair] * expected
             v[h, s] = total
+
+
+@njit_cached
+def differentiate(
+    indptr, successors, prob, reward, extra, policy, start, v, weight, occupancy, action_value
+):  # fmt: skip
+    """Write the value of a policy and its derivatives into the last four arguments.
+
+    With d_h(s, a) the probability of the pair at step h, and V_{h+1} with the next-state reward,
+    the derivative of the value of the start in the parameter theta of a model is
+
+        sum_h sum_(s, a) d_h(s, a) sum_s' p(s') (V_{h+1}(s') - P V_{h+1}) varphi(s, a, s').
+
+    v (H + 1, S) gets the value of the policy; weight (1|H, n) sum_h d_h p (V_{h+1} - P V_{h+1}), so
+    that the gradient in theta is weight^T features; occupancy (1|H, S*A) sum_h d_h, or d_h of each
+    step; action_value (1|H, S*A|0) sum_h P(s at h) Q_h(s, a), or that of each step: the gradient in
+    the probabilities of actions, where it has entries. They begin as zeros, but for the last row of
+    v. prob (1|H, n), reward (1|H, S*A), extra (1|H, n|0) the next-state reward, policy (1|H, S*A)
+    the probability of each pair in its state, start (S,) that of the first state.
+    """
+    n_states, has_extra = v.shape[1], extra.shape[1] > 0
+    n_actions, by_action = (indptr.shape[0] - 1) // n_states, action_value.shape[1] > 0
+    value_policy(indptr, successors, prob, reward, extra, policy, v)
+    here = start.copy()  # the distribution of the state, step by step
+    for h in range(v.shape[0] - 1):
+        c, r, e = min(h, len(prob) - 1), min(h, len(reward) - 1), min(h, len(extra) - 1)
+        m, w, o = min(h, len(policy) - 1), min(h, len(weight) - 1), min(h, len(occupancy) - 1)
+        after = np.zeros(n_states)
+        for s in range(n_states):
+            if here[s] == 0.0:
+                continue
+            for pair in range(s * n_actions, (s + 1) * n_actions):
+                d, mean = here[s] * policy[m, pair], 0.0
+                if d == 0.0 and not by_action:
+                    continue
+                for i in range(indptr[pair], indptr[pair + 1]):
+                    following = v[h + 1, successors[i]] + (extra[e, i] if has_extra else 0.0)
+                    mean += prob[c, i] * following
+                if by_action:
+                    step = min(h, action_value.shape[0] - 1)
+                    action_value[step, pair] += here[s] * (reward[r, pair] + mean)
+                if d > 0.0:
+                    occupancy[o, pair] += d
+                    for i in range(indptr[pair], indptr[pair + 1]):
+                        j, x = successors[i], d * prob[c, i]
+                        following = v[h + 1, j] + (extra[e, i] if has_extra else 0.0)
+                        weight[w, i] += x * (following - mean)
+                        after[j] += x
+        here = after

@@ -77,19 +77,18 @@ def iterate_chain(
 
 @njit_inline
 def eliminate_states(
-    indptr, successors, prob, policy, discount, reach, fixed, c, x, band, lowest, out
+    indptr, successors, prob, policy, discount, reach, fixed, c, band, lowest, out
 ):
     """Eliminate one state of a chain after the other, and return the number of closed sets.
 
     The elimination of Grassmann, Taksar and Heyman (1985): the probability of leaving a state is a
     sum, never 1 - (that of staying), so nothing cancels, however slowly the chain mixes. It leaves
     x_s = (c_s + sum_{j < s} band_sj x_j) / out_s, where x is 0 at the state `fixed`. The last state
-    of a closed set gets out_s = 0, and x_s its gain; all other x are -inf.
+    of a closed set gets out_s = 0.
     """
     n_states, n_closed = c.shape[0], 0
     n_actions = (indptr.shape[0] - 1) // n_states
     lost, time = np.full(n_states, 1.0 - discount), np.ones(n_states)
-    x[:] = -np.inf
     band[:] = 0.0
     for s in range(n_states):
         lowest[s], pair = s, s * n_actions + policy[s]
@@ -110,8 +109,7 @@ def eliminate_states(
         out[s] = total
         above = max(0, s - reach)
         if total < CLOSED * time[s]:  # nothing leaves the states from here on
-            out[s], x[s] = 0.0, c[s] / time[s]
-            n_closed += 1
+            out[s], n_closed = 0.0, n_closed + 1
             for i in range(above, s):
                 lost[i] += band[i, s - i + reach]
             continue
@@ -135,12 +133,12 @@ def solve_chain(indptr, successors, prob, policy, discount, reach, c, x):
     reach: the largest |s' - s| of a step. With a discount the gain is 0. Without one x is 0 at the
     state that is visited most often: from anywhere else it is reached soonest, so what is summed
     until then is small. Returns False where there are two recurrent classes, which have no common
-    gain: x is then the gain of each class at one of its states, and -inf at all others.
+    gain; x is then void.
     """
     n_states, fixed = c.shape[0], -1
     band, lowest = np.empty((n_states, 2 * reach + 1)), np.empty(n_states, np.int64)
     out, earned, chain = np.empty(n_states), c.copy(), (indptr, successors, prob, policy)
-    n_closed = eliminate_states(*chain, discount, reach, -1, c, x, band, lowest, out)
+    n_closed = eliminate_states(*chain, discount, reach, -1, c, band, lowest, out)
     if n_closed > 1:
         return False
     if n_closed == 1:
@@ -160,7 +158,7 @@ def solve_chain(indptr, successors, prob, policy, discount, reach, c, x):
                 visits[above : s + 1] /= visits[fixed]
         for s in range(n_states):
             c[s] = earned[s] - gain / total
-        if eliminate_states(*chain, 1.0, reach, fixed, c, x, band, lowest, out) > 0:
+        if eliminate_states(*chain, 1.0, reach, fixed, c, band, lowest, out) > 0:
             return False
     for s in range(n_states):
         total = c[s]
@@ -168,29 +166,3 @@ def solve_chain(indptr, successors, prob, policy, discount, reach, c, x):
             total += band[s, j - s + reach] * x[j]
         x[s] = total / out[s] if s != fixed else 0.0
     return True
-
-
-@njit_cached
-def relative_values(indptr, successors, prob, reward, discount, inverse, w, q, top):
-    """Write Q(s, a) / sigma less the largest of the state into q (S, A), and that into top (S,).
-
-    Q(s, a) = r(s, a) + discount P w; inverse is 1 / sigma. Exponentials are left to NumPy, whose
-    vectorized ones take a tenth of the time. q is -inf where a state lacks the action.
-    """
-    n_states, n_actions = q.shape
-    i = 0  # the triples are visited in order
-    for s in range(n_states):
-        largest = -np.inf
-        for a in range(n_actions):
-            stop = indptr[s * n_actions + a + 1]
-            q[s, a] = -np.inf
-            if stop > i:
-                total = 0.0
-                while i < stop:
-                    total += prob[i] * w[successors[i]]
-                    i += 1
-                q[s, a] = (reward[s * n_actions + a] + discount * total) * inverse
-                largest = max(largest, q[s, a])
-        top[s] = largest
-        for a in range(n_actions):
-            q[s, a] -= largest

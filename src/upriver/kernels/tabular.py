@@ -66,20 +66,20 @@ def count_rule(h, first, end, indptr, successors, next_state_reward, v, q, data)
 
 
 @njit_inline
-def maximize_in_l1_ball(values, n, radius, p):
+def maximize_in_l1_ball(values, p, start, stop, radius):
     """Turn p into the best distribution q, ||q - p||_1 <= radius, and return q . values.
 
     Half the radius of mass goes to the best successor and is taken from the worst ones first.
-    values and p: their first n entries, those of p sum to one.
+    values and p: their entries from start to stop, those of p sum to one.
     """
-    best, mean = 0, 0.0
-    for u in range(n):
+    best, mean = start, 0.0
+    for u in range(start, stop):
         best = u if values[u] >= values[best] else best
         mean += p[u] * values[u]
     left = min(0.5 * radius, 1.0 - p[best])
     while left > 0.0:
         worst = -1
-        for u in range(n):
+        for u in range(start, stop):
             if u != best and p[u] > 0.0 and (worst < 0 or values[u] < values[worst]):
                 worst = u
         if worst < 0:  # rounding alone is left
@@ -98,16 +98,10 @@ def choose_in_l1_balls(indptr, prob, radius, values, chosen):
 
     values (n,): those of the next states, one for each triple.
     """
-    max_size = np.diff(indptr).max()
-    here, p = np.empty(max_size), np.empty(max_size)
+    chosen[:] = prob
     for pair in range(indptr.shape[0] - 1):
-        start, n = indptr[pair], indptr[pair + 1] - indptr[pair]
-        for u in range(n):
-            here[u], p[u] = values[start + u], prob[start + u]
-        if n > 0:
-            maximize_in_l1_ball(here, n, radius[pair], p)
-        for u in range(n):
-            chosen[start + u] = p[u]
+        if indptr[pair] < indptr[pair + 1]:
+            maximize_in_l1_ball(values, chosen, indptr[pair], indptr[pair + 1], radius[pair])
 
 
 @njit_inline
@@ -193,7 +187,7 @@ def ball_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
             for i in range(start, stop):
                 p[i - start] = prob[c, i]
             if in_l1:
-                best = maximize_in_l1_ball(values, stop - start, radius[k, pair], p)
+                best = maximize_in_l1_ball(values, p, 0, stop - start, radius[k, pair])
             else:
                 best = maximize_in_kl_ball(values, p, stop - start, radius[k, pair])
             q[pair] = reward[r, pair] + best

@@ -32,7 +32,7 @@ ENOUGH = 0.01  # a further step that promises less than this share of the gain i
 
 
 class Evaluation(NamedTuple):
-    """The value of one policy under one model; see `kernels.value.differentiate`."""
+    """The value of one policy under one model; see `kernels.planning.differentiate`."""
 
     v: Array  # (H + 1, S) values; (2, S) with an infinite horizon
     weight: Array  # (1 | H, n) derivatives of the value in the logits of the triples
@@ -359,9 +359,9 @@ def evaluate_policy(
     )  # fmt: skip
     if task.terminal is not None:
         found.v[-1] = task.terminal
-    kernels.value.differentiate(
-        task.indptr, task.successors, prob, *rewards, policy, policy.dtype.kind == "f", start,
-        *found[:4],
+    kernels.planning.differentiate(
+        task.indptr, task.successors, prob, *rewards,
+        as_probabilities(task, policy).reshape(-1, pairs), start, *found[:4],
     )  # fmt: skip
     return found._replace(value=float(start @ found.v[0]))
 
@@ -386,8 +386,7 @@ def evaluate_stationary(
 
 def shifted_probabilities(model: TransitionModel, shift: Array) -> Array:
     """Return (1 | H, n) the probabilities at theta_hat + shift."""
-    prob = np.empty_like(model.prob)
-    for x, before, after in zip(model.steps, model.prob, prob, strict=True):
-        logits = np.asarray(x.matrix @ shift)
-        kernels.value.tilt_probabilities(model.task.indptr, before, logits, after)
-    return prob
+    sizes, by_pair = model.task.sizes, model.task.by_pair
+    logits = np.array([x.matrix @ shift for x in model.steps])
+    prob = model.prob * np.exp(logits - by_pair(logits, np.maximum).repeat(sizes, axis=1))
+    return prob / by_pair(prob).repeat(sizes, axis=1)

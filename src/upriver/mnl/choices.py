@@ -88,7 +88,7 @@ class Choices:
             x = self.rows(first, last)
             residual = x @ theta  # for now the logits
             centred = np.empty(x.shape) if with_hessian else NO_ROWS
-            loss += kernels.choices.evaluate_chunk(
+            loss += kernels.likelihood.evaluate_chunk(
                 self.indptr, first, last, x, self.counts, self.visits, residual, centred
             )
             gradient += residual @ x

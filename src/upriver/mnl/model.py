@@ -6,7 +6,7 @@ unless lambda_k changed, in which case all are.
 
 from __future__ import annotations
 
-from math import log
+from math import log, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,7 +89,7 @@ def new_model(
         prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_parameters, 1)),
         max_norm=np.zeros((n_parameters, len(task.sizes))),
         inverse_products=np.zeros((n_parameters, n_products)),
-        logdet=np.zeros((n_parameters, len(features.layout.size))),
+        logdet=np.full((n_parameters, len(features.layout.size)), nan),
         regularization=regularization,
         spread=features.triple_scale,
     )
@@ -137,10 +137,11 @@ def bring_up_to_date(
 ) -> None:  # fmt: skip
     """Count an episode and compute again the blocks that it touched, or all; in place."""
     *arrays, lam, spread = model
+    if everything:
+        model.logdet[:] = nan
     scale = spread if features.triple_scale else 0.0  # a state may hold a spread that is not used
     bad, failed, _ = kernels.model.refresh(
-        features.compiled, *arrays, lam, scale, states, actions, everything, False, local, *weights,
-        NONE,
+        features.compiled, *arrays, lam, scale, states, actions, False, local, *weights, NONE,
     )  # fmt: skip
     if bad >= 0:
         features.task.refuse_step(bad, states, actions)
@@ -160,10 +161,10 @@ def fit_blocks(
     Returns the first block that failed, or -1; and with `local` (2) at theta and log det of its
     Hessian. normals (C, d) become draws of the packed features, see `kernels.model.refresh`.
     """
-    logdet = np.empty((len(theta), len(features.layout.size)))
+    logdet = np.full((len(theta), len(features.layout.size)), nan)
     _, failed, loss = kernels.model.refresh(
         features.compiled, counts, theta, NONE, NONE, NONE, logdet, lam, scale, NO_STEPS, NO_STEPS,
-        True, is_fitted, local, *ONCE, normals,
+        is_fitted, local, *ONCE, normals,
     )  # fmt: skip
     return failed, loss, float(logdet.sum())
 

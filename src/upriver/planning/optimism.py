@@ -106,11 +106,10 @@ def exact_maximum(
     than 1e-10 of the range of the next values are ties. Q lies between greedy and (6), and never
     above the steps left, so the clip never acts.
     """
-    products = model.inverse_products
-    data = model.prob, products, task.square_start, reward, beta, task.max_successors
-    return run_backward_pass(
-        task, kernels.ellipsoid.exact_rule, data, clip_v(task), tie_seed, memory=products.shape[1]
-    )
+    data = (
+        model.prob, model.inverse_products, task.square_start, reward, beta, task.max_successors
+    )  # fmt: skip
+    return run_backward_pass(task, kernels.ellipsoid.exact_rule, data, clip_v(task), tie_seed)
 
 
 OPTIMISMS: dict[str, Optimism] = {

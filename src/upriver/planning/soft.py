@@ -27,8 +27,7 @@ from scipy import sparse
 from scipy.linalg.lapack import dgbtrf, dgbtrs  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.sparse import linalg
 
-from upriver import kernels
-from upriver.checks import Array, kernel_view, positive_number
+from upriver.checks import Array, positive_number
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning.induction import Plan
 from upriver.planning.policy_iteration import band_reach, scale_exponent
@@ -126,15 +125,15 @@ def solve_soft_discounted(
     # discount near 1 the constant would cost most of the digits. It is added at the end.
     w = np.zeros(task.n_states) if start is None else np.array(start, dtype=float)
     w -= w.mean()
-    rows = task.indptr, task.successors, kernel_view(prob), kernel_view(reward)
-    top, q, ones = np.empty_like(w), np.empty(task.available.shape), np.ones(task.n_actions)
+    matrix, ones = transition_matrix(task, prob), np.ones(task.n_actions)
     horizon = discount / (1.0 - discount)
     span = error = best = np.inf
     use_newton: bool | None = None
     stalled = 0
     for _ in range(MAX_ITERATIONS):
-        kernels.stationary.relative_values(*rows, discount, 1.0 / temperature, w, q, top)
-        weights = np.exp(q, out=q)
+        q = mask_missing(task, (reward + discount * (matrix @ w)) / temperature)
+        top = q.max(axis=1)
+        weights = np.exp(q - top[:, None])
         total = weights @ ones
         backup = temperature * (top + np.log(total))
         change = backup - w
