@@ -167,21 +167,21 @@ MNL: list[Mutant] = [
 ]  # fmt: skip
 KERNELS: list[Mutant] = [
     ("kernels/tabular.py", "free = 1.0 - np.exp(f - radius)", "free = 0.0"),
-    ("kernels/tabular.py", "0.25 * next_value_range", "0.5 * next_value_range"),
+    ("kernels/tabular.py", "0.25 * value_range", "0.5 * value_range"),
     ("kernels/tabular.py", "left = min(0.5 * radius", "left = min(radius"),
-    ("kernels/tabular.py", "max(visits[pair], 1.0)", "max(2.0 * visits[pair], 1.0)"),
+    ("agents/counts.py", "np.maximum(visits, 1.0)", "np.maximum(2.0 * visits, 1.0)"),
     ("kernels/online.py", "- 2.0 * image[u] + centre", "- image[u] + centre"),
     ("kernels/online.py", "ROOT_STEPS = 100", "ROOT_STEPS = 1"),
     ("kernels/planning.py", "if seed % ties ==", "if seed % np.uint64(2) =="),
-    ("kernels/planning.py", "total += chance * expected", "total += expected"),
+    ("kernels/planning.py", "total += policy[m, pair] * expected", "total += expected"),
     ("kernels/episodes.py", "        if u < total:\n            return i",
      "        if u <= 0.5 * total:\n            return i"),
     ("kernels/episodes.py", "if uniforms[t, 2] < restart", "if uniforms[t, 2] < 0.5 * restart"),
     ("kernels/model.py", "DECREMENT = 1e-10", "DECREMENT = 1.0"),
     ("kernels/linear.py", "beta * np.sqrt(norm2)", "beta * norm2"),
     ("kernels/ellipsoid.py", "middle = 0.5 * (level + values[u])", "middle = level"),
-    ("kernels/ellipsoid.py", "or (done and is_global(n, beta, search))",
-     "or is_global(n, beta, search)"),
+    ("kernels/ellipsoid.py", "or (done and is_global(n, products, at, beta, search))",
+     "or is_global(n, products, at, beta, search)"),
 ]  # fmt: skip
 LOGS: list[Mutant] = [
     # Importance sampling, doubly robust, censoring
@@ -318,6 +318,7 @@ TESTS = {
     "planning/tables.py": "planning/test_planning.py play/test_policy.py play/test_names.py"
     " mdp/test_action_sets.py",
     "agents/ucmnlk.py": "agents/test_ucmnlk.py agents/test_ucrl_mnl_l1.py",
+    "agents/counts.py": "agents/test_tabular_learners.py",
     "agents/rrl_mnl.py": "agents/test_rrl_mnl.py agents/test_orrl_mnl.py",
     "mnl/radii.py": "mnl/test_radii.py",
     "mnl/online.py": "mnl/test_online.py",

@@ -5,6 +5,7 @@ import pytest
 
 import upriver as up
 from tests.building import build_agent
+from upriver.agents.counts import count_steps_until_doubled
 from upriver.agents.table import AGENTS
 
 NAMES = ["ucbvi", "ucbvi-bf", "psrl", "rlsvi", "ucrl2", "epsilon-greedy"]
@@ -45,3 +46,10 @@ def test_the_defaults_learn_the_river(name):
     mdp = up.envs.riverswim(6)
     run = up.simulate(mdp, build_agent(name, mdp), 100, seed=0)
     assert run.values[-25:].mean() > 0.9 * up.solve(mdp).v[0, 0]
+
+
+def test_a_stream_plans_again_where_a_pair_has_doubled():
+    pairs, visits = np.array([0, 1, 1, 0, 1, 1]), np.array([5.0, 3.0, 0.0])
+    assert count_steps_until_doubled(pairs, visits) == 5  # the third visit of pair 1
+    assert count_steps_until_doubled(pairs, np.array([5.0, 9.0, 0.0])) == 6
+    assert count_steps_until_doubled(np.array([2, 2]), visits) == 1

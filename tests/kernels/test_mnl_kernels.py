@@ -81,7 +81,10 @@ def evaluate_and_gram(layout, counts, theta, b, scale, gradient, hessian, gram_m
     pairs, slots, values, blocks = layout.pairs, layout.slots, layout.values, layout.blocks
     visited, outcomes, effects, mean, point, _, _ = kernel_layout.new_work(layout, scale)
     members, features = layout.block_pairs, layout.features
-    n, _ = likelihood.find_visited_pairs(pairs, blocks, members, b, counts, 0, visited)
+    n = 0
+    for k in range(blocks[b].first_pair, blocks[b + 1].first_pair):
+        visited[n] = members[k]
+        n += counts[0, pairs[members[k]].first_row : pairs[members[k] + 1].first_row].any()
     likelihood.load_block(blocks, features, b, theta, 0, point)
     loss = 0.0
     for local, matrix in ((False, gram_matrix), (True, hessian)):

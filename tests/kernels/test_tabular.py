@@ -76,15 +76,6 @@ def test_backward_pass_is_backward_induction_over_the_balls(support, per_step):
         assert plan.q(h) == pytest.approx(table, abs=1e-7)
 
 
-def test_a_stream_plans_again_where_a_pair_has_doubled():
-    pairs, visits = np.array([0, 1, 1, 0, 1, 1]), np.array([5.0, 3.0, 0.0])
-    assert (
-        kernels.tabular.count_steps_until_doubled(pairs, visits) == 5
-    )  # the third visit of pair 1
-    assert kernels.tabular.count_steps_until_doubled(pairs, np.array([5.0, 9.0, 0.0])) == 6
-    assert kernels.tabular.count_steps_until_doubled(np.array([2, 2]), visits) == 1
-
-
 def test_a_better_successor_that_was_not_seen_takes_the_mass_that_is_left():
     """p = (1, 0): the least q of the first successor has -log q = radius."""
     found = kernels.tabular.maximize_in_kl_ball(np.array([0.0, 1.0]), np.array([1.0, 0.0]), 2, 0.3)

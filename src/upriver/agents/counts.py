@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from upriver import kernels
 from upriver.agents.base import Episode, Learner, State, add_counts
 from upriver.checks import Array, as_float
 from upriver.mdp import Task
@@ -41,7 +40,17 @@ class TabularLearner(CountLearner):
         The rule is that of Jaksch, Ortner and Auer (2010).
         """
         pairs = episode.states[: len(episode.actions)] * self.task.n_actions + episode.actions
-        return kernels.tabular.count_steps_until_doubled(pairs, self.task.by_pair(state.model[0]))
+        return count_steps_until_doubled(pairs, self.task.by_pair(state.model[0]))
+
+
+def count_steps_until_doubled(pairs: Array, visits: Array) -> int:
+    """Return the first k such that pairs[:k] has a pair max(1, visits) times, or all steps."""
+    goal, new = np.maximum(visits, 1.0), np.bincount(pairs, minlength=len(visits))
+    reached = new >= goal
+    # In the order of pairs and then of steps, those of a pair end where the sum of all ends.
+    last = (np.cumsum(new) - new + goal - 1.0)[reached].astype(int)
+    steps = np.argsort(pairs, kind="stable")[last]
+    return int(steps.min(initial=len(pairs) - 1)) + 1
 
 
 def frequencies(task: Task, weights: Array) -> Array:

@@ -19,13 +19,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
+from threading import current_thread
 from typing import Any
 
 import numba
 from numba.extending import register_jitable
 
 KEPT_DIGESTS = 3  # folders of other versions of the sources that are kept, the newest ones
+THREADS = "upriver"  # how the names of threads begin
 
 
 def find_cache_folder(package: Path = Path(__file__).parent) -> Path | None:
@@ -93,31 +96,19 @@ def thread_count() -> int:
 
 @lru_cache(maxsize=1)
 def thread_pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, "upriver")
+    return ThreadPoolExecutor(threads, THREADS)
 
 
 def parallel_ranges(work: Callable[[int, int], Any], size: int, parts: int = 0) -> list[Any]:
     """Call work(first, last) on consecutive parts of range(size) and return the results in order.
 
     There are as many parts as threads by default, and as many threads as NUMBA_NUM_THREADS says;
-    the workers of a sweep have one. The calling thread takes parts too, because waking another
-    takes about as long as a small part.
+    the workers of a sweep have one. A part that calls this function itself has one too: threads
+    that wait for each other would never end.
     """
     threads = thread_count()
     parts = parts or threads
     edges = [size * i // parts for i in range(parts + 1)]
-    results: list[Any] = [None] * parts
-    remaining = iter(range(parts))
-
-    def take_parts() -> None:
-        for i in remaining:
-            results[i] = work(edges[i], edges[i + 1])
-
-    others = [thread_pool(threads - 1).submit(take_parts) for _ in range(threads - 1)]
-    try:
-        take_parts()
-    finally:
-        for other in others:  # one that has not begun has nothing left to do
-            if not other.cancel():
-                other.result()
-    return results
+    if threads == 1 or current_thread().name.startswith(THREADS):
+        return [work(*edge) for edge in pairwise(edges)]
+    return list(thread_pool(threads).map(work, edges[:-1], edges[1:]))

@@ -200,14 +200,15 @@ def move(p, first, n, beta, size, tangent, search):
 def ascend(p, first, n, values, beta, enough, gain, fixed, search):
     """Climb from w and q of `search` to a local maximum of E_q[values] over |w| <= beta.
 
-    Returns the value, and whether it is one: whether the last step gained no more than `gain`. A
+    Returns the value, and whether it is one: whether a step would gain no more than `gain`. A
     climb also ends after `ASCENT_STEPS`, where no step rises, where every probability above or
     below the level underflows, and at `enough`. With `fixed` it climbs F of the gaps in `search`
     instead, and its value says nothing. Leaves q and the gaps of the last w in `search`.
     """
-    square, reach = beta * beta, REACH
-    value = -np.inf if fixed else set_level(n, values, search)
+    square, reach, value = beta * beta, REACH, -np.inf
     for _ in range(ASCENT_STEPS):
+        if not fixed:
+            value = max(value, set_level(n, values, search))
         above, below = weigh(n, search)
         if value >= enough or not (above > 0.0 and below > 0.0):
             return value, False
@@ -241,10 +242,6 @@ def ascend(p, first, n, values, beta, enough, gain, fixed, search):
         if not rise > 0.0:  # the last move was none
             return value, False
         reach *= 2.0
-        if not fixed:
-            value = max(value, set_level(n, values, search))
-        if max(rise, slope) * above <= gain and max(rise, slope) < 1e-3:
-            return value, True
     return value, False
 
 
@@ -288,7 +285,7 @@ def maximize_in_ellipsoid(p, first, n, products, at, beta, search):
         top = max(top, values[u])
         bottom = min(bottom, values[u])
     if top == bottom or beta == 0.0:
-        return min(mean, top), top - bottom
+        return top if top == bottom else mean, top - bottom
     if n == 2:  # only the difference of the two logits counts: push it all the way
         gap2 = products[at] - 2.0 * products[at + 1] + products[at + 3]
         better = 0 if values[0] > values[1] else 1
@@ -324,12 +321,7 @@ def exact_rule(h, first, end, indptr, successors, next_state_reward, v, q, data)
     """
     prob, products, square_start, reward, beta, max_size = data
     c, r = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1)
-    n_actions, search, p, flat = (
-        q.shape[0] // v.shape[1],
-        new_search(max_size),
-        prob[c],
-        products[c],
-    )
+    p, flat, search, n_actions = prob[c], products[c], new_search(max_size), len(q) // v.shape[1]
     for state in range(first, end, n_actions):  # the first pair of each state
         best, margin = -np.inf, 0.0
         for pair in range(state, state + n_actions):

@@ -4,11 +4,11 @@
     (2)  -sum n_u log p_u + (lambda / 2) ||theta||^2, n_u the count of a triple
     (5)  A = lambda I + sum over visits of (s, a) and over the successors s' of varphi varphi^T
 
-Blocks of features are independent, so all but choice data go block by block: the m parameters of a block
-are the `point` (m,), gradient (m,), and Hessian or Gram matrix (m, m) in its lower triangle. The
-arrays are explained in `kernels.Layout` and `layout.new_work`; counts (C, n) and theta (C, d), of
-which row c is read. The first n_visited entries of `visited` are the pairs of the block that have a
-count. No function here calls another one, see `kernels.layout`.
+Blocks of features are independent, so all but choice data go block by block: the m parameters of a
+block are the `point` (m,), gradient (m,), and Hessian or Gram matrix (m, m) in its lower triangle.
+The arrays are explained in `kernels.Layout` and `layout.new_work`; of counts (C, n) and theta
+(C, d) the row c is read. The first n_visited entries of `visited` are the pairs of the block that
+have a count. No function for blocks calls another one, see `kernels.layout`.
 
 Triple effects (pooled features) are eliminated pair by pair, so nothing is larger than U x m. Write
 A_u for the weight of successor u of a pair (N p_u in the Hessian, N in the Gram matrix), and c for
@@ -43,23 +43,6 @@ def store_block(blocks, features, b, point, theta, c):
     """Write the parameters of block b into theta."""
     for i in range(blocks[b].size):
         theta[c, features[blocks[b].first_feature + i]] = point[i]
-
-
-@njit_inline
-def find_visited_pairs(pairs, blocks, members, b, counts, c, visited):
-    """Write the pairs of block b that have a count into `visited`.
-
-    Returns how many there are, and the sum of their counts.
-    """
-    n, total = 0, 0.0
-    for i in range(blocks[b].first_pair, blocks[b + 1].first_pair):
-        visits = 0.0
-        for row in range(pairs[members[i]].first_row, pairs[members[i] + 1].first_row):
-            visits += counts[c, row]
-        visited[n] = members[i]
-        n += 1 if visits != 0.0 else 0
-        total += visits
-    return n, total
 
 
 @njit_inline

@@ -30,7 +30,6 @@ from upriver.kernels.layout import new_work
 from upriver.kernels.likelihood import (
     effect_logdet,
     evaluate_block,
-    find_visited_pairs,
     load_block,
     solve_effects,
     store_block,
@@ -118,7 +117,7 @@ def measure_pairs(
         max_norm[c, pair] = np.sqrt(largest)
         if products.shape[1] == 0:
             continue
-        # Of all rows (U, U); of the rows minus the first one (U - 1, U - 1); or where that is smaller
+        # Of all rows (U, U), of the rows minus the first one (U - 1, U - 1), or where it is smaller
         # these rows themselves, whose last entry is the root of what triple effects add.
         at, size = starts[pair], starts[pair + 1] - starts[pair]
         skipped = 0 if size == n * n else 1
@@ -179,7 +178,14 @@ def refresh(
             continue
         m, n_own = blocks[b].size, blocks[b].n_own
         first, last = blocks[b].first_pair, blocks[b + 1].first_pair
-        n_visited, weight = find_visited_pairs(pairs, blocks, members, b, counts, c, visited)
+        n_visited, weight = 0, 0.0  # of the pairs of the block that have a count
+        for k in range(first, last):
+            visits = 0.0
+            for row in range(pairs[members[k]].first_row, pairs[members[k] + 1].first_row):
+                visits += counts[c, row]
+            visited[n_visited] = members[k]
+            n_visited += 1 if visits != 0.0 else 0
+            weight += visits
         n_moved = n_visited if scale != 0.0 else 0
         load_block(blocks, features, b, theta, c, point)
         # Eq. (3). The decrement scales with the weights of the data.

@@ -84,11 +84,8 @@ def tilted_rule(h, first, end, indptr, successors, next_state_reward, v, q, data
     """
     prob, products, starts, reward, scratch = data
     c, r, n = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), np.uint64(prob.shape[1])
-    has_extra, e, one = (
-        next_state_reward.shape[1] > 0,
-        min(h, len(next_state_reward) - 1),
-        np.uint64(1),
-    )
+    has_extra, e = next_state_reward.shape[1] > 0, min(h, next_state_reward.shape[0] - 1)
+    one = np.uint64(1)
     for i in range(indptr[first], indptr[end]):
         scratch[i] = v[h + 1, successors[i]]
         if has_extra:

@@ -1,4 +1,4 @@
-"""Counts of visits, and the rules of backward passes whose optimism comes from counts alone.
+"""The rules of backward passes whose optimism comes from counts alone.
 
 With p the frequencies of the successors of a pair and N its visits,
 
@@ -17,32 +17,18 @@ from upriver.kernels.planning import read_next_values
 DUAL_STEPS = 60
 
 
-@njit_cached
-def count_steps_until_doubled(pairs, visits):
-    """Return the first k such that pairs[:k] has a pair max(1, visits) times, or all steps."""
-    new = np.zeros(visits.shape[0])
-    for k in range(pairs.shape[0]):
-        pair = pairs[k]
-        new[pair] += 1.0
-        if new[pair] >= max(visits[pair], 1.0):
-            return k + 1
-    return pairs.shape[0]
-
-
 @njit_inline
 def count_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """Q_h = r + P V + hoeffding_h / sqrt(N) + sqrt(variance Var_P V / N) + linear_h / N
     + sqrt(P D / N).
 
     prob (1|H, n), reward (1|H, S*A), visits (S*A,) N, hoeffding (H,), linear (H,); next_doubt
-    (1|H, S) D, a squared bonus of the next state; next_value_range (H,) the range of V_{h+1}. A
-    pair with one successor has no bonus: there is nothing to learn. Where N = 0 and the bonus is
-    `optimistic`, the largest next value stands for P V, and the bonus is that of one visit with the
-    largest variance, range^2 / 4; otherwise N = 0 has no bonus.
+    (1|H, S) D, a squared bonus of the next state; value_range (H,) that of V_{h+1}. A pair with one
+    successor has no bonus: there is nothing to learn. Where N = 0 and the bonus is `optimistic`,
+    the largest next value stands for P V, and the bonus is that of one visit with the largest
+    variance, range^2 / 4; otherwise N = 0 has no bonus.
     """
-    prob, reward, visits, hoeffding, variance, linear, next_doubt, next_value_range, optimistic = (
-        data
-    )
+    prob, reward, visits, hoeffding, variance, linear, next_doubt, value_range, optimistic = data
     c, r, d = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), min(h, len(next_doubt) - 1)
     has_extra, e = next_state_reward.shape[1] > 0, min(h, next_state_reward.shape[0] - 1)
     for pair in range(first, end):
@@ -58,7 +44,7 @@ def count_rule(h, first, end, indptr, successors, next_state_reward, v, q, data)
         value_variance, n = max(square - mean * mean, 0.0), visits[pair]
         if n == 0.0 and optimistic:
             n, mean, mean_doubt = 1.0, max_value, max_doubt
-            value_variance = 0.25 * next_value_range[h] ** 2
+            value_variance = 0.25 * value_range[h] ** 2
         q[pair] = reward[r, pair] + mean
         if n > 0.0 and indptr[pair] + 1 < indptr[pair + 1]:
             q[pair] += hoeffding[h] / np.sqrt(n) + linear[h] / n
