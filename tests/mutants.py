@@ -57,8 +57,7 @@ PLANNING: list[Mutant] = [
     ("planning/optimum.py", "terminal=mdp.terminal", "terminal=np.zeros(task.n_states)"),
     ("planning/optimum.py", "float(first[mdp.initial_states] @ mdp.initial_probability)",
      "float(first[mdp.initial_states].mean())"),
-    ("planning/optimum.py", "last_difference(policy, previous) + 1",
-     "last_difference(policy, previous)"),
+    ("planning/optimum.py", "max(initial=-1) + 1", "max(initial=0)"),
     ("planning/policy_iteration.py", "0.5 * (high - low) + rounding", "0.5 * (high - low)"),
     ("planning/policy_iteration.py", "0.5 * (high - low) + rounding",
      "0.25 * (high - low) + rounding"),
@@ -180,8 +179,7 @@ KERNELS: list[Mutant] = [
     ("kernels/model.py", "DECREMENT = 1e-10", "DECREMENT = 1.0"),
     ("kernels/linear.py", "beta * np.sqrt(norm2)", "beta * norm2"),
     ("kernels/ellipsoid.py", "middle = 0.5 * (level + values[u])", "middle = level"),
-    ("kernels/ellipsoid.py", "or (done and is_global(n, products, at, beta, search))",
-     "or is_global(n, products, at, beta, search)"),
+    ("kernels/ellipsoid.py", "(multiplier >= 0.0 and is_global(", "(is_global("),
 ]  # fmt: skip
 LOGS: list[Mutant] = [
     # Importance sampling, doubly robust, censoring

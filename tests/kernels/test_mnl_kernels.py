@@ -114,8 +114,9 @@ def test_equation_2_and_its_derivatives_block_by_block(case):
     )
     np.testing.assert_allclose(whole, bend, atol=2e-4)
     total = 0.0
+    start = layout.blocks["first_feature"]
     for b, size in enumerate(layout.size):
-        at = layout.features[layout.feature_start[b] : layout.feature_start[b + 1]]
+        at = layout.features[start[b] : start[b + 1]]
         effects = np.arange(case.features.n_shared, case.features.dimension)
         part = np.concatenate([at, effects])
         scale = case.features.triple_scale

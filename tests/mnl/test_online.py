@@ -192,7 +192,7 @@ def test_confidence_sets_cover(name, rng):
         # Features of a group are e_u - e_ref, so differences of theta within it are what counts.
         truth = rng.normal(size=features.dimension)
         for b in range(len(features.layout.size)):
-            at = slice(*features.layout.feature_start[b : b + 2])
+            at = slice(*features.layout.blocks["first_feature"][b : b + 2])
             truth[features.layout.features[at]] -= truth[features.layout.features[at]].mean()
         truth *= bound / np.linalg.norm(truth)
         model, worst = online.start(features, lam, task.horizon), 0.0

@@ -86,8 +86,3 @@ class Layout(NamedTuple):
     def size(self) -> Array:
         """(B,) number of features of each block."""
         return self.blocks["size"][:-1]
-
-    @property
-    def feature_start(self) -> Array:
-        """(B + 1,) where the features of each block begin in `features`."""
-        return self.blocks["first_feature"]

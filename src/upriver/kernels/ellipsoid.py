@@ -63,10 +63,9 @@ def factor_differences(products, at, n, root):
     products: G, flat, from `at` on. A column is zero where the features before it span the next.
     """
     corner = products[at]
-    for u in range(n):
-        for t in range(n - 1):
-            root[u, t] = 0.0
     for j in range(1, n):
+        for u in range(n):
+            root[u, j - 1] = 0.0
         pivot = own = products[at + j * n + j] - 2.0 * products[at + j * n] + corner
         for k in range(j - 1):
             pivot -= root[j, k] * root[j, k]
@@ -82,24 +81,6 @@ def factor_differences(products, at, n, root):
 
 
 @njit_inline
-def set_level(n, values, search):
-    """gap = V - t with t = E_q[V]; returns t.
-
-    Values are counted from that of the likeliest successor, so that no gap is lost to rounding.
-    """
-    q, gap = search.q, search.gap
-    likely = 0
-    for u in range(n):
-        likely = u if q[u] > q[likely] else likely
-    offset = 0.0
-    for u in range(n):
-        offset += q[u] * (values[u] - values[likely])
-    for u in range(n):
-        gap[u] = values[u] - values[likely] - offset
-    return values[likely] + offset
-
-
-@njit_inline
 def weigh(n, search):
     """weight = a - b; returns the sums of q gap above the level and of -q gap below it."""
     above = below = 0.0
@@ -112,21 +93,6 @@ def weigh(n, search):
         if search.weight[u] != 0.0:
             search.weight[u] /= above if search.weight[u] > 0.0 else below
     return above, below
-
-
-@njit_inline
-def find_gradient(n, search):
-    """gradient = L^T (a - b), that of F, and old = w; returns |gradient|^2, gradient . w, |w|^2."""
-    slope2 = outward = length2 = 0.0
-    for k in range(n - 1):
-        y, w = 0.0, search.w[k]
-        for u in range(k + 1, n):
-            y += search.weight[u] * search.root[u, k]
-        search.gradient[k], search.old[k] = y, w
-        slope2 += y * y
-        outward += y * w
-        length2 += w * w
-    return slope2, outward, length2
 
 
 @njit_inline
@@ -200,21 +166,40 @@ def move(p, first, n, beta, size, tangent, search):
 def ascend(p, first, n, values, beta, enough, gain, fixed, search):
     """Climb from w and q of `search` to a local maximum of E_q[values] over |w| <= beta.
 
-    Returns the value, and whether it is one: whether a step would gain no more than `gain`. A
-    climb also ends after `ASCENT_STEPS`, where no step rises, where every probability above or
-    below the level underflows, and at `enough`. With `fixed` it climbs F of the gaps in `search`
-    instead, and its value says nothing. Leaves q and the gaps of the last w in `search`.
+    Returns the value, and where it is one, where a step would gain no more than `gain`, its
+    multiplier mu, gradient = mu w; otherwise -1. A climb also ends after `ASCENT_STEPS`, where no
+    step rises, where every probability above or below the level underflows, and at `enough`. With
+    `fixed` it climbs F of the gaps in `search` instead, and its value says nothing. Leaves q and
+    the gaps of the last w in `search`.
     """
+    root, w, weight, gradient = search.root, search.w, search.weight, search.gradient
+    q, gap = search.q, search.gap
     square, reach, value = beta * beta, REACH, -np.inf
     for _ in range(ASCENT_STEPS):
         if not fixed:
-            value = max(value, set_level(n, values, search))
+            # The level is E_q[V], from the value of the likeliest successor, lest a gap be rounded.
+            likely, level = 0, 0.0
+            for u in range(n):
+                likely = u if q[u] > q[likely] else likely
+            for u in range(n):
+                level += q[u] * (values[u] - values[likely])
+            for u in range(n):
+                gap[u] = values[u] - values[likely] - level
+            value = max(value, values[likely] + level)
         above, below = weigh(n, search)
         if value >= enough or not (above > 0.0 and below > 0.0):
-            return value, False
-        slope2, outward, length2 = find_gradient(n, search)
+            return value, -1.0
+        slope2 = outward = length2 = 0.0
+        for k in range(n - 1):
+            y = 0.0
+            for u in range(k + 1, n):
+                y += weight[u] * root[u, k]
+            gradient[k], search.old[k] = y, w[k]
+            slope2 += y * y
+            outward += y * w[k]
+            length2 += w[k] * w[k]
         if not slope2 > 0.0:
-            return value, True
+            return value, 0.0
         # On the boundary the multiplier of |w|^2 / 2 <= beta^2 / 2 at a maximum is its outward
         # slope over beta. Inside it is 0, and a little keeps steps short; at the estimate, where
         # nothing is known, it is that of the fixed point w = beta gradient / |gradient|.
@@ -225,12 +210,12 @@ def ascend(p, first, n, values, beta, enough, gain, fixed, search):
         slope = concave_step(n, multiplier, tangent, search)
         most = slope + multiplier * max(square - length2, 0.0)  # about what it would gain
         if most * above <= gain and most < 1e-3:
-            return value, True
+            return value, multiplier if tangent else 0.0
         rise, widest = 0.0, 0.0
         for u in range(n):
             y = 0.0
             for k in range(u):
-                y += search.root[u, k] * search.step[k]
+                y += root[u, k] * search.step[k]
             widest = max(widest, abs(y))
         size = reach / widest if widest > reach else 1.0
         before = np.log(above / below)
@@ -240,32 +225,25 @@ def ascend(p, first, n, values, beta, enough, gain, fixed, search):
                 break
             size *= 0.3
         if not rise > 0.0:  # the last move was none
-            return value, False
+            return value, -1.0
         reach *= 2.0
-    return value, False
+    return value, -1.0
 
 
 @njit_inline
-def is_global(n, products, at, beta, search):
+def is_global(n, products, at, multiplier, search):
     """Return whether the maximum w where `ascend` ended is certainly that of the whole ball.
 
     It is where at most one value is above the level, for then F is concave; and where the gradient
     of F is mu w with mu >= D^2 / 4, D the largest distance of the features of two such values:
     Cov_a <= D^2 / 4 everywhere, so F - mu |w|^2 / 2 is concave.
     """
-    gap = search.gap
-    above, _ = weigh(n, search)
-    slope2, outward, _ = find_gradient(n, search)
-    if not above > 0.0:
-        return False
-    limit = 4.0 * outward / (beta * beta)
-    if not outward > 0.999999 * beta * np.sqrt(slope2):
-        limit = 0.0
     for u in range(n):
         for t in range(u):
             distance2 = products[at + u * n + u] + products[at + t * n + t]
             distance2 -= 2.0 * products[at + u * n + t]
-            if gap[u] > 0.0 and gap[t] > 0.0 and not distance2 <= limit:
+            is_above = search.gap[u] > 0.0 and search.gap[t] > 0.0
+            if is_above and not distance2 <= 4.0 * multiplier:
                 return False
     return True
 
@@ -294,8 +272,8 @@ def maximize_in_ellipsoid(p, first, n, products, at, beta, search):
     factor_differences(products, at, n, search.root)
     gain = TOLERANCE * (top - bottom)
     enough = top - gain
-    best, done = ascend(p, first, n, values, beta, enough, gain, False, search)
-    if best >= enough or (done and is_global(n, products, at, beta, search)):
+    best, multiplier = ascend(p, first, n, values, beta, enough, gain, False, search)
+    if best >= enough or (multiplier >= 0.0 and is_global(n, products, at, multiplier, search)):
         return best, top - bottom
     level = best
     for u in range(n):

@@ -9,7 +9,7 @@ from numba import types
 from numba.experimental import structref
 
 from upriver.kernels.compiled import njit_cached, njit_inline
-from upriver.kernels.planning import last_difference, update_values
+from upriver.kernels.planning import update_values
 
 
 @structref.register
@@ -94,8 +94,7 @@ def play_episode(
     the value of the policy and the optimum. Returns False, and draws nothing, where the policy
     plays an action that does not exist.
     """
-    end = last_difference(policy, previous) + 1  # later steps have the same policy and value
-    if not update_values(environment, policy, previous, v, 0, end, 0, policy.shape[1]):
+    if not update_values(environment, policy, previous, v, 0, len(policy), 0, policy.shape[1]):
         return False
     total = draw_episode(environment, policy, uniforms, i, states, actions, rewards)
     figures[0, k] = total + environment.terminal[states[i, policy.shape[0]]]

@@ -33,15 +33,6 @@ def cholesky(matrix, m, floor):
 
 
 @njit_inline
-def log_determinant(factor, m):
-    """Return log det of L L^T, L the leading m x m of factor."""
-    total = 0.0
-    for i in range(m):
-        total += 2.0 * np.log(factor[i, i])
-    return total
-
-
-@njit_inline
 def solve_lower(factor, m, x):
     """x <- L^-1 x in place; return the squared norm of the result, which is x^T (L L^T)^-1 x."""
     total = 0.0

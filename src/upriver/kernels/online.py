@@ -15,7 +15,7 @@ import numpy as np
 
 from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.episodes import find_row
-from upriver.kernels.gram import cholesky, log_determinant, solve_lower, solve_upper
+from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.layout import new_work
 from upriver.kernels.likelihood import evaluate_block, load_block, store_block
 from upriver.kernels.model import measure_pairs
@@ -25,12 +25,13 @@ ROOT_TOLERANCE = 1e-13
 
 
 @njit_inline
-def load_matrix(matrix, c, start, m, shift, block):
-    """block (m, m) <- the matrix of a block + shift I, lower triangle."""
+def factor_block(matrix, c, start, m, shift, factor):
+    """factor (m, m) <- that of the matrix of a block + shift I; False if not positive definite."""
     for i in range(m):
         for j in range(i + 1):
-            block[i, j] = matrix[c, start + i * m + j]
-        block[i, i] += shift
+            factor[i, j] = matrix[c, start + i * m + j]
+        factor[i, i] += shift
+    return cholesky(factor, m, 0.0)
 
 
 @njit_inline
@@ -60,8 +61,7 @@ def project(layout, matrix, c, bound, theta):
         norm2 = slope = 0.0  # the latter is x^T (M + mu I)^-1 x
         for b in range(blocks.shape[0] - 1):
             first, m = blocks[b].first_feature, blocks[b].size
-            load_matrix(matrix, c, starts[b], m, mu, factor)
-            cholesky(factor, m, 0.0)
+            factor_block(matrix, c, starts[b], m, mu, factor)
             for i in range(m):
                 x[i] = given[features[first + i]]
             solve_lower(factor, m, x)
@@ -109,8 +109,7 @@ def learn(
             outcomes, mean, gradient, hessian,
         )  # fmt: skip
         add_matrix(hessian, m, rate, matrix, c, start)
-        load_matrix(matrix, c, start, m, 0.0, factor)
-        if not cholesky(factor, m, 0.0):
+        if not factor_block(matrix, c, start, m, 0.0, factor):
             return -1, h, -1
         solve_lower(factor, m, gradient)
         solve_upper(factor, m, gradient)
@@ -134,10 +133,11 @@ def learn(
             if not np.isnan(logdet[c, b]):
                 continue
             load_block(blocks, features, b, theta, c, point)
-            load_matrix(matrix, c, starts[b], blocks[b].size, 0.0, factor)
-            if not cholesky(factor, blocks[b].size, 0.0):
+            if not factor_block(matrix, c, starts[b], blocks[b].size, 0.0, factor):
                 return -1, -1, b
-            logdet[c, b] = log_determinant(factor, blocks[b].size)
+            logdet[c, b] = 0.0
+            for i in range(blocks[b].size):
+                logdet[c, b] += 2.0 * np.log(factor[i, i])
             measure_pairs(
                 pairs, slots, values, layout.block_pairs, blocks[b].first_pair,
                 blocks[b + 1].first_pair, blocks[b].size, 0, chosen, c, 0.0, 0.0, True, 1.0, 1.0,
@@ -185,13 +185,11 @@ def random_bonus(layout, matrix, prob, products, first_step, normals, is_alone, 
     for b in range(blocks.shape[0] - 1):
         if is_alone[b]:
             continue
-        m, factored = blocks[b].size, -1  # the latter is the parameter whose matrix is in `factor`
+        m = blocks[b].size
         for h in range(n_steps):
             c = min(first_step + h, matrix.shape[0] - 1)
-            if c != factored:
-                load_matrix(matrix, c, layout.matrix_start[b], m, 0.0, factor)
-                cholesky(factor, m, 0.0)
-                factored = c
+            if h == 0 or matrix.shape[0] > 1:
+                factor_block(matrix, c, layout.matrix_start[b], m, 0.0, factor)
             for i in range(m - 1, -1, -1):  # xi (m, M) = L^-T normals, of covariance (L L^T)^-1
                 for l in range(n_samples):
                     xi[i, l] = normals[h, normal_row + i, l]

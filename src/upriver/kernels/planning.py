@@ -152,37 +152,31 @@ def read_next_values(h, first, end, successors, next_state_reward, v, values):
 
 
 @njit_cached
-def last_difference(policy, previous):
-    """Return the last step at which two policies (H, S) differ, or -1."""
-    for h in range(policy.shape[0] - 1, -1, -1):
-        for s in range(policy.shape[1]):
-            if policy[h, s] != previous[h, s]:
-                return h
-    return -1
-
-
-@njit_cached
 def update_values(dynamics, policy, previous, v, first_step, end_step, first_state, end_state):
     """Write V^pi = r + P V^pi of a policy (H, S) into a part of v (H+1, S).
 
-    dynamics: `episodes.Dynamics`. There `previous` becomes `policy`. Returns False where an action
-    does not exist; then v is void.
+    dynamics: `episodes.Dynamics`. v holds the value of `previous` (H, S), which becomes `policy`:
+    steps after the last one where they differ stay as they are. Returns False where an action does
+    not exist; then v is void.
     """
-    indptr, successors = dynamics.indptr, dynamics.successors
+    indptr, successors, is_changed = dynamics.indptr, dynamics.successors, False
     prob, reward = dynamics.prob, dynamics.expected_reward
     n_actions = (indptr.shape[0] - 1) // policy.shape[1]
     for h in range(end_step - 1, first_step - 1, -1):
-        c, r = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1)
+        c, r, differs = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1), is_changed
         for s in range(first_state, end_state):
             a = policy[h, s]
+            if a == previous[h, s] and not is_changed:
+                continue
             pair = s * n_actions + a
             if a < 0 or a >= n_actions or indptr[pair] == indptr[pair + 1]:
                 return False
-            previous[h, s] = a
+            previous[h, s], differs = a, True
             total = reward[r, pair]
             for i in range(indptr[pair], indptr[pair + 1]):
                 total += prob[c, i] * v[h + 1, successors[i]]
             v[h, s] = total
+        is_changed = differs
     return True
 
 

@@ -30,8 +30,7 @@ def improve_policy(indptr, successors, prob, reward, discount, w, u, policy):
     for s in range(w.shape[0]):
         best, arg, current = -np.inf, 0, -np.inf
         for a in range(n_actions):
-            pair = s * n_actions + a
-            x = -np.inf
+            pair, x = s * n_actions + a, -np.inf
             if indptr[pair] < indptr[pair + 1]:
                 expected = 0.0
                 for i in range(indptr[pair], indptr[pair + 1]):
@@ -65,13 +64,11 @@ def iterate_chain(
             change = reward[pair] + discount * expected - w[s]
             u[s] = w[s] + (1.0 - damping) * change
             low, high = min(low, change), max(high, change)
-        w, u = u, w
-        done += 1
+        w, u, done = u, w, done + 1
         if high - low <= enough:
             break
-    shift = w[0]
-    for s in range(w.shape[0]):
-        u[s] = w[s] = w[s] - shift
+    u[:] = w - w[0]
+    w[:] = u
     return done
 
 

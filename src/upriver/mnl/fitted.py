@@ -495,4 +495,4 @@ def check_identified(features: Features, failed: int) -> None:
     """Raise a ValueError that names the first feature of the block `failed`, unless it is -1."""
     if failed >= 0:
         layout = features.layout
-        raise singular(features.names, int(layout.features[layout.feature_start[failed]]))
+        raise singular(features.names, int(layout.features[layout.blocks["first_feature"][failed]]))

@@ -92,7 +92,8 @@ def block_entries(features: Features) -> tuple[Array, Array]:
     layout = features.layout
     area = layout.size**2
     place = np.arange(area.sum()) - np.repeat(layout.matrix_start[:-1], area)
-    start, size = np.repeat(layout.feature_start[:-1], area), np.repeat(layout.size, area)
+    first = layout.blocks["first_feature"][:-1]
+    start, size = np.repeat(first, area), np.repeat(layout.size, area)
     return layout.features[start + place // size], layout.features[start + place % size]
 
 

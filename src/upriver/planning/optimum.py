@@ -191,10 +191,11 @@ def reevaluate(mdp: FiniteMDP, policy: Array, previous: Array, v: Array) -> bool
     problems use all cores. Returns False where an action does not exist; then v is void.
     """
     task, kernel = mdp.true_task, kernels.planning.update_values
-    end = kernels.planning.last_difference(policy, previous) + 1
     given = environment_structure(mdp), policy, previous, v
     if task.n_triples < kernels.LARGE:
-        return kernel(*given, 0, end, 0, task.n_states)
+        return kernel(*given, 0, task.horizon, 0, task.n_states)
+    end = np.flatnonzero((policy != previous).any(axis=1)).max(initial=-1) + 1
+    previous[:end] = ~policy[:end]  # parts compute all states, as they do not see each other
     return all(
         all(
             kernels.compiled.parallel_ranges(
