@@ -134,9 +134,8 @@ def test_the_layout_holds_exactly_the_matrix(rng):
                 for u, row in enumerate(rows):
                     for j in range(w):
                         slot = layout.slots[pair["first_column"] + j]
-                        column = layout.features[
-                            layout.blocks["first_feature"][pair["block"]] + slot
-                        ]
+                        first = layout.blocks["first_feature"][pair["block"]]
+                        column = layout.features[first + slot]
                         rebuilt[row, column] = layout.values[pair["first_value"] + u * w + j]
             np.testing.assert_array_equal(rebuilt, dense_matrix)
 
@@ -156,9 +155,7 @@ def test_blocks_are_the_components_of_features_that_meet(rng):
                     label[j] = low
         block_of = np.empty(given.shape[1], int)
         for b in range(len(layout.size)):
-            members = layout.features[
-                layout.blocks["first_feature"][b] : layout.blocks["first_feature"][b + 1]
-            ]
+            members = layout.features[slice(*layout.blocks["first_feature"][b : b + 2])]
             block_of[members] = b
             is_shared = ~features.columns.is_own[members]  # own columns come first
             assert list(members) == [members[i] for i in np.lexsort((members, is_shared))]
