@@ -172,7 +172,7 @@ KERNELS: list[Mutant] = [
     ("kernels/online.py", "- 2.0 * image[u] + centre", "- image[u] + centre"),
     ("kernels/online.py", "ROOT_STEPS = 100", "ROOT_STEPS = 1"),
     ("kernels/planning.py", "if seed % ties ==", "if seed % np.uint64(2) =="),
-    ("kernels/planning.py", "total += policy[m, pair] * expected", "total += expected"),
+    ("kernels/planning.py", "total += chance * expected", "total += expected"),
     ("kernels/episodes.py", "        if u < total:\n            return i",
      "        if u <= 0.5 * total:\n            return i"),
     ("kernels/episodes.py", "if uniforms[t, 2] < restart", "if uniforms[t, 2] < 0.5 * restart"),

@@ -252,14 +252,14 @@ def test_the_derivatives_of_a_value_are_finite_differences(rng, mixed, n_rows):
     available = task.available / task.available.sum(axis=1, keepdims=True)
     policy = np.tile(available.ravel(), (H, 1))
     if not mixed:
-        policy = np.tile(np.eye(A)[np.where(task.available[:, 1], 1, 0)].ravel(), (H, 1))
+        policy = np.tile(np.where(task.available[:, 1], 1, 0), (H, 1))
     k = kernels.planning
 
     def value(p, policy=policy):
         shapes = (H + 1, S), (n_rows, task.n_triples), (n_rows, S * A), (n_rows, S * A * mixed)
         v, *derivatives = map(np.zeros, shapes)
         rows = task.indptr, task.successors, p, reward, extra
-        k.differentiate(*rows, policy, start, v, *derivatives)
+        k.differentiate(*rows, policy, mixed, start, v, *derivatives)
         return start @ v[0], derivatives
 
     _, (weight, occupancy, action_value) = value(prob)

@@ -39,13 +39,6 @@ def load_block(blocks, features, b, theta, c, point):
 
 
 @njit_inline
-def store_block(blocks, features, b, point, theta, c):
-    """Write the parameters of block b into theta."""
-    for i in range(blocks[b].size):
-        theta[c, features[blocks[b].first_feature + i]] = point[i]
-
-
-@njit_inline
 def evaluate_block(
     pairs, slots, values, m, visited, n_visited, counts, c, lam, scale, local, point, theta,
     effects, outcomes, mean, gradient, hessian,

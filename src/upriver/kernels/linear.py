@@ -59,9 +59,8 @@ def find_regressor(pairs, slots, values, pair, m, h, successors, next_state_rewa
     for j in range(m):
         x[j] = 0.0
     for i in range(pairs[pair].first_row, pairs[pair + 1].first_row):
-        value = v[h + 1, successors[i]]
-        if next_state_reward.shape[1] > 0:
-            value += next_state_reward[e, i]
+        extra = next_state_reward[e, i] if next_state_reward.shape[1] > 0 else 0.0
+        value = v[h + 1, successors[i]] + extra
         for j in range(pairs[pair].n_columns):
             x[slots[pairs[pair].first_column + j]] += value * values[at + j]
         at += pairs[pair].n_columns

@@ -32,7 +32,6 @@ from upriver.kernels.likelihood import (
     evaluate_block,
     load_block,
     solve_effects,
-    store_block,
 )
 
 DECREMENT = 1e-10  # squared decrement at which the step is the last; of data that weigh 1 or more
@@ -228,7 +227,8 @@ def refresh(
             done = decrement <= enough and not local
             if done:
                 break
-        store_block(blocks, features, b, point, theta, c)
+        for i in range(m):
+            theta[c, features[blocks[b].first_feature + i]] = point[i]
         if not done:
             return -1, b, np.nan
         total += trial

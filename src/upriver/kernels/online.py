@@ -17,7 +17,7 @@ from upriver.kernels.compiled import njit_cached, njit_inline
 from upriver.kernels.episodes import find_row
 from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.layout import new_work
-from upriver.kernels.likelihood import evaluate_block, load_block, store_block
+from upriver.kernels.likelihood import evaluate_block, load_block
 from upriver.kernels.model import measure_pairs
 
 ROOT_STEPS = 100
@@ -115,7 +115,7 @@ def learn(
         solve_upper(factor, m, gradient)
         for i in range(m):
             point[i] -= (rate if mirror else 1.0) * gradient[i]
-        store_block(blocks, features, b, point, theta, c)
+            theta[c, features[blocks[b].first_feature + i]] = point[i]
         if bound < np.inf and project(layout, matrix, c, bound, theta):
             logdet[c] = np.nan  # which says that a block is to be computed
         if mirror:

@@ -181,8 +181,8 @@ def update_values(dynamics, policy, previous, v, first_step, end_step, first_sta
 
 
 @njit_cached
-def value_policy(indptr, successors, prob, reward, next_state_reward, policy, v):
-    """Write V^pi (H+1, S) of a policy (1|H, S*A), the probability of each pair in its state.
+def value_policy(indptr, successors, prob, reward, next_state_reward, policy, mixed, v):
+    """Write V^pi (H+1, S) of a policy: actions (H, S), or if mixed their probabilities (1|H, S*A).
 
     next_state_reward (1|H, n|0) is what `reward` (1|H, S*A) does not contain; prob (1|H, n).
     """
@@ -192,22 +192,22 @@ def value_policy(indptr, successors, prob, reward, next_state_reward, policy, v)
         c, r = min(h, prob.shape[0] - 1), min(h, reward.shape[0] - 1)
         e, m = min(h, next_state_reward.shape[0] - 1), min(h, policy.shape[0] - 1)
         for s in range(n_states):
-            total = 0.0
-            for pair in range(s * n_actions, (s + 1) * n_actions):
-                if policy[m, pair] > 0.0:  # an action that is never played need not exist
+            total, first = 0.0, s * n_actions if mixed else np.int64(s * n_actions + policy[m, s])
+            for pair in range(first, first + (n_actions if mixed else 1)):
+                chance = policy[m, pair] if mixed else 1.0
+                if chance > 0.0:  # an action that is never played need not exist
                     expected = reward[r, pair]
                     for i in range(indptr[pair], indptr[pair + 1]):
-                        following = v[h + 1, successors[i]]
-                        if has_extra:
-                            following += next_state_reward[e, i]
-                        expected += prob[c, i] * following
-                    total += policy[m, pair] * expected
+                        extra = next_state_reward[e, i] if has_extra else 0.0
+                        expected += prob[c, i] * (v[h + 1, successors[i]] + extra)
+                    total += chance * expected
             v[h, s] = total
 
 
 @njit_cached
 def differentiate(
-    indptr, successors, prob, reward, extra, policy, start, v, weight, occupancy, action_value
+    indptr, successors, prob, reward, extra, policy, mixed, start, v, weight, occupancy,
+    action_value,
 ):  # fmt: skip
     """Write the value of a policy and its derivatives into the last four arguments.
 
@@ -220,12 +220,12 @@ def differentiate(
     that the gradient in theta is weight^T features; occupancy (1|H, S*A) sum_h d_h, or d_h of each
     step; action_value (1|H, S*A|0) sum_h P(s at h) Q_h(s, a), or that of each step: the gradient in
     the probabilities of actions, where it has entries. They begin as zeros, but for the last row of
-    v. prob (1|H, n), reward (1|H, S*A), extra (1|H, n|0) the next-state reward, policy (1|H, S*A)
-    the probability of each pair in its state, start (S,) that of the first state.
+    v. prob (1|H, n), reward (1|H, S*A), extra (1|H, n|0) the next-state reward, policy (H, S)
+    actions, or if mixed (1|H, S*A) probabilities, start (S,) those of the first state.
     """
     n_states, has_extra = v.shape[1], extra.shape[1] > 0
     n_actions, by_action = (indptr.shape[0] - 1) // n_states, action_value.shape[1] > 0
-    value_policy(indptr, successors, prob, reward, extra, policy, v)
+    value_policy(indptr, successors, prob, reward, extra, policy, mixed, v)
     here = start.copy()  # the distribution of the state, step by step
     for h in range(v.shape[0] - 1):
         c, r, e = min(h, len(prob) - 1), min(h, len(reward) - 1), min(h, len(extra) - 1)
@@ -234,8 +234,9 @@ def differentiate(
         for s in range(n_states):
             if here[s] == 0.0:
                 continue
-            for pair in range(s * n_actions, (s + 1) * n_actions):
-                d, mean = here[s] * policy[m, pair], 0.0
+            first = s * n_actions if mixed else np.int64(s * n_actions + policy[m, s])
+            for pair in range(first, first + (n_actions if mixed else 1)):
+                d, mean = here[s] * (policy[m, pair] if mixed else 1.0), 0.0
                 if d == 0.0 and not by_action:
                     continue
                 for i in range(indptr[pair], indptr[pair + 1]):

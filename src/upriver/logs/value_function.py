@@ -360,8 +360,8 @@ def evaluate_policy(
     if task.terminal is not None:
         found.v[-1] = task.terminal
     kernels.planning.differentiate(
-        task.indptr, task.successors, prob, *rewards,
-        as_probabilities(task, policy).reshape(-1, pairs), start, *found[:4],
+        task.indptr, task.successors, prob, *rewards, policy, policy.dtype.kind == "f", start,
+        *found[:4],
     )  # fmt: skip
     return found._replace(value=float(start @ found.v[0]))
 

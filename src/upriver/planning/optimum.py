@@ -170,7 +170,7 @@ def evaluate(
     else:
         kernels.planning.value_policy(
             task.indptr, task.successors, mdp.probability, mdp.reward_rows, np.empty((1, 0)),
-            table.reshape(-1, len(task.sizes)), v,
+            table.reshape(-1, len(task.sizes)), True, v,
         )  # fmt: skip
     return v
 
