@@ -236,12 +236,15 @@ def differentiate(
                 continue
             first = s * n_actions if mixed else np.int64(s * n_actions + policy[m, s])
             for pair in range(first, first + (n_actions if mixed else 1)):
-                d, mean = here[s] * (policy[m, pair] if mixed else 1.0), 0.0
+                d = here[s] * (policy[m, pair] if mixed else 1.0)
                 if d == 0.0 and not by_action:
                     continue
-                for i in range(indptr[pair], indptr[pair + 1]):
-                    following = v[h + 1, successors[i]] + (extra[e, i] if has_extra else 0.0)
-                    mean += prob[c, i] * following
+                mean = v[h, s] - reward[r, pair]
+                if mixed:  # then v is not the value of this pair alone
+                    mean = 0.0
+                    for i in range(indptr[pair], indptr[pair + 1]):
+                        following = v[h + 1, successors[i]] + (extra[e, i] if has_extra else 0.0)
+                        mean += prob[c, i] * following
                 if by_action:
                     step = min(h, action_value.shape[0] - 1)
                     action_value[step, pair] += here[s] * (reward[r, pair] + mean)

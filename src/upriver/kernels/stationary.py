@@ -20,10 +20,11 @@ HUGE = 1e200
 
 
 @njit_cached
-def improve_policy(indptr, successors, prob, reward, discount, w, u, policy):
-    """u = max_a (r + discount P w) and its argmax; returns the least and largest u - w.
+def improve_policy(indptr, successors, prob, reward, discount, w, u, policy, q):
+    """q (S*A,) = r + discount P w, u = max_a q; returns the least and largest u - w.
 
-    policy (S,) keeps its action where that is as good. Pairs without triples do not exist.
+    policy (S,), the argmax, keeps its action where that is as good. Pairs without triples do not
+    exist: their q is -inf.
     """
     n_actions = reward.shape[0] // w.shape[0]
     low, high = np.inf, -np.inf
@@ -36,6 +37,7 @@ def improve_policy(indptr, successors, prob, reward, discount, w, u, policy):
                 for i in range(indptr[pair], indptr[pair + 1]):
                     expected += prob[i] * w[successors[i]]
                 x = reward[pair] + discount * expected
+            q[pair] = x
             current = x if a == policy[s] else current
             arg = a if x > best else arg
             best = x if x > best else best

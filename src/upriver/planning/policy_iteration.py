@@ -145,7 +145,7 @@ def iterate_policies(
     k, n_states = kernels.stationary, rows.n_states
     arrays, widest = rows.for_kernels(), int(np.diff(rows.indptr).max())
     w = np.zeros(n_states) if guess is None else guess - guess[0]
-    u = np.empty(n_states)
+    u, q = np.empty(n_states), np.empty(len(rows.reward))
     policy = np.zeros(n_states, np.int32) if policy is None else policy
     damping = DAMPING if discount == 1.0 else 0.0
     choosing = choose_model is not None
@@ -159,7 +159,7 @@ def iterate_policies(
         before = policy.copy()
         if choose_model is not None:
             choose_model(w)
-        low, high = k.improve_policy(*arrays, discount, w, u, policy)
+        low, high = k.improve_policy(*arrays, discount, w, u, policy, q)
         sweeps, spread = sweeps + 1, high - low
         rounding = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
         same = np.array_equal(before, policy)

@@ -28,9 +28,9 @@ from scipy.linalg.lapack import dgbtrf, dgbtrs  # pyright: ignore[reportAttribut
 from scipy.sparse import linalg
 
 from upriver import kernels
-from upriver.checks import Array, positive_number
+from upriver.checks import Array, kernel_view, positive_number
 from upriver.mdp import FiniteMDP, Task
-from upriver.planning.induction import Backup, Plan, clip_nothing, prepare_pass
+from upriver.planning.induction import Plan
 from upriver.planning.policy_iteration import band_reach, scale_exponent
 from upriver.planning.stationary import (
     StationaryPlan,
@@ -40,7 +40,6 @@ from upriver.planning.stationary import (
     expected_reward_bounds,
     largest_reward,
 )
-from upriver.planning.tables import policy_type
 
 MAX_ITERATIONS = 100_000
 SLOW_CONTRACTION = 0.7
@@ -127,23 +126,17 @@ def solve_soft_discounted(
     # discount near 1 the constant would cost most of the digits. It is added at the end.
     w = np.zeros(task.n_states) if start is None else np.array(start, dtype=float)
     w -= w.mean()
-    data = (
-        (discount / temperature * prob)[None], (reward / temperature)[None],
-        np.zeros((1, len(task.sizes))), np.zeros(1),
-    )  # fmt: skip
-    v, q, ones = np.zeros((2, len(w))), np.empty(len(task.sizes)), np.ones(task.n_actions)
-    policy, rule = np.empty((1, len(w)), policy_type(task)), kernels.planning.bonus_rule
-    backup = Backup(task, rule, data, 0, clip_nothing(task), False, v)
-    back_up = prepare_pass(backup, v, policy, q, np.uint64(0))  # v[0] = max q, in temperatures
-    q, top = q.reshape(task.available.shape), v[0]
+    rows = *task.kernel_rows, kernel_view(prob), reward / temperature
+    top, q, ones = np.empty_like(w), np.empty(task.available.shape), np.ones(task.n_actions)
+    policy, improve = np.zeros(len(w), np.int32), kernels.stationary.improve_policy
     horizon = discount / (1.0 - discount)
     span = error = best = np.inf
     use_newton: bool | None = None
     stalled = 0
     for _ in range(MAX_ITERATIONS):
-        v[1] = w
-        back_up(0, 1, 0, len(w))
-        weights = np.exp(q - top[:, None])
+        improve(*rows, discount / temperature, w, top, policy, q.reshape(-1))
+        q -= top[:, None]
+        weights = np.exp(q, out=q)
         total = weights @ ones
         backup = temperature * (top + np.log(total))
         change = backup - w
