@@ -79,11 +79,12 @@ def test_the_gradient_in_the_behaviour(model, setting, rng):
 def test_shares_of_time_are_the_stationary_distribution(model):
     task = model.at(discount=1.0).task
     policy = np.ones(5, int)
-    found = solve_visits(task, model.probability, task.user_rewards[0][0], policy, np.eye(5)[0])
+    reward = task.user_rewards[0][0]
+    *_, visits = solve_visits(task, model.probability, reward, policy, np.eye(5)[0])
     p = np.zeros((5, 2, 5))
     p[task.triples] = model.probability
-    np.testing.assert_allclose(found.visits @ p[:, 1], found.visits, atol=1e-12)
-    assert found.visits.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(visits @ p[:, 1], visits, atol=1e-12)
+    assert visits.sum() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("setting", SETTINGS[1:])

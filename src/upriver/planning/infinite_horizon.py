@@ -17,7 +17,7 @@ from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.planning.induction import Plan
-from upriver.planning.policy_iteration import ModelRows, iterate_policies, scale_exponent
+from upriver.planning.policy_iteration import iterate_policies, scale_exponent
 from upriver.planning.tables import policy_type
 
 LEVEL_CHANGES = 1e-7
@@ -29,20 +29,12 @@ Choose = Callable[[Array, Array], None]
 """(values (n,) of the next states, out (n,)): writes the best distribution of each pair."""
 
 
-def plan_model(task: Task, prob: Array, reward: Array, tie_seed: np.uint64) -> Plan:
-    """Return the optimum of one model: prob (n,), reward (S*A,) and the task's next-state reward.
-
-    With a discount v (2, S) holds the values, otherwise the bias; its second row is 0.
-    """
-    return plan_stationary(task, prob, reward, None, tie_seed, task.discount)
-
-
 def plan_l1(
     task: Task, prob: Array, reward: Array, radius: Array, tie_seed: np.uint64, discount: float
 ) -> Plan:
     """Return the optimum over models within L1 distance `radius` (S*A,) of prob at each pair."""
     choose = partial(kernels.tabular.choose_in_l1_balls, task.indptr, prob, radius)
-    return plan_stationary(task, prob, reward, choose, tie_seed, discount)
+    return plan_model(task, prob, reward, tie_seed, choose, discount)
 
 
 def plan_tilted(
@@ -52,35 +44,43 @@ def plan_tilted(
     """Return the plan whose values are those of the tilted distributions, see `optimism.tilted`."""
     rows = task.kernel_rows[0], prob[None], products, starts.view(np.uint64)
     choose = partial(kernels.optimism.choose_tilted, *rows)
-    return plan_stationary(task, prob, reward, choose, tie_seed, task.discount, next_state_reward)
+    return plan_model(task, prob, reward, tie_seed, choose, next_state_reward=next_state_reward)
 
 
-def plan_stationary(
-    task: Task, prob: Array, reward: Array, choose: Choose | None, tie_seed: np.uint64,
-    discount: float | None, next_state_reward: Array | None = None,
+def plan_model(
+    task: Task, prob: Array, reward: Array, tie_seed: np.uint64, choose: Choose | None = None,
+    discount: float | None = None, next_state_reward: Array | None = None,
 ) -> Plan:  # fmt: skip
-    """Return the optimum over the models that `choose` chooses from, see `plan_model`."""
+    """Return the optimum of one model, or of those that `choose` chooses from: prob (n,), reward
+    (S*A,) and a next-state reward (1, n), that of the task by default, as is the discount.
+
+    With a discount v (2, S) holds the values, otherwise the bias; its second row is 0.
+    """
+    from scipy.sparse import csr_array
+
+    discount = task.discount if discount is None else discount
     assert discount is not None
     rows_of = task.next_state_reward_rows if next_state_reward is None else next_state_reward
     extra: Any = rows_of[0] if rows_of.size else 0.0
     k = scale_exponent(max(np.abs(reward).max(), np.abs(extra).max()))
     reward, extra = np.ldexp(reward, -k), np.ldexp(extra, -k)
-    mean_reward = reward + task.by_pair(prob * extra)
-    rows = ModelRows(task.indptr, task.successors, prob.copy(), mean_reward, task.n_states)
+    prob, mean_reward = prob.copy(), reward + task.by_pair(prob * extra)
+    transition = csr_array((prob, task.successors, task.indptr), (len(task.sizes), task.n_states))
 
     def choose_model(w: Array) -> None:
         assert choose is not None
-        choose(np.ldexp(extra + discount * w[task.successors], k), rows.prob)
-        rows.reward[:] = reward + task.by_pair(rows.prob * extra)
+        choose(np.ldexp(extra + discount * w[task.successors], k), prob)
+        mean_reward[:] = reward + task.by_pair(prob * extra)
 
     draws = np.random.Generator(np.random.PCG64(int(tie_seed))).random(task.available.shape)
     policy = np.where(task.available, draws, -1.0).argmax(axis=1).astype(np.int32)
     found = iterate_policies(
-        rows, discount, LEVEL_CHANGES, policy=policy, choose_model=choose_model if choose else None
-    )
+        transition, mean_reward, discount, LEVEL_CHANGES, policy=policy,
+        choose_model=choose_model if choose else None,
+    )  # fmt: skip
     # Actions whose values differ by less than the error of the values are ties; the first of them
     # in the random order is played.
-    q = rows.reward + discount * task.by_pair(rows.prob * found.values[task.successors])
+    q = mean_reward + discount * task.by_pair(prob * found.values[task.successors])
     q = np.where(task.available, q.reshape(draws.shape), -np.inf)
     tied = q >= q.max(axis=1, keepdims=True) - min(found.half_spread, LEVEL_CHANGES)
     policy = np.where(tied, draws, -1.0).argmax(axis=1)

@@ -6,17 +6,18 @@ alike, so only differences count, and the optimal value v* obeys
     u + gamma/(1 - gamma) min(u - w) <= v* <= u + gamma/(1 - gamma) max(u - w)    (gamma < 1)
     min(u - w) <= the optimal gain <= max(u - w)                                  (gamma = 1)
 
-(MacQueen 1966; Odoni 1969), and so does the value of the policy that is greedy in w. ModelRows of
-probabilities are taken to sum to 1 exactly, and rewards to be of the order of 1. Between two
-improvements the chain of the policy is iterated until its changes are nearly equal; where that
-takes long and the chain has a band matrix, its linear equations are solved instead, which is policy
-iteration.
+(MacQueen 1966; Odoni 1969), and so does the value of the policy that is greedy in w. A model is a
+sparse matrix `transition` (S*A, S), whose row s * A + a is P(. | s, a), and `reward` (S*A,); a pair
+with an empty row does not exist. Rows are taken to sum to 1 exactly, and rewards to be of the order
+of 1. Between two improvements the chain of the policy is iterated until its changes are nearly
+equal; where that takes long and the chain has a band matrix, its linear equations are solved
+instead, which is policy iteration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from upriver import kernels
 from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.planning.tables import check_policy_table
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 DAMPING = 0.1
 """Share of the old value that a step of a chain keeps for the average reward: periodic chains then
@@ -52,25 +56,6 @@ ORDINARY_EXPONENT = 10
 """Rewards are of the order of 1 where the largest is between 2^-11 and 2^10."""
 
 
-class ModelRows(NamedTuple):
-    """The triples of a stationary model: those of pair (s, a) are rows indptr[pair] and on."""
-
-    indptr: Array
-    """(S*A + 1,) the first row of each pair."""
-    successors: Array
-    """(n,) the next state of each triple."""
-    prob: Array
-    """(n,) the probability of each triple."""
-    reward: Array
-    """(S*A,) the mean reward of each pair."""
-    n_states: int
-
-    def for_kernels(self) -> tuple[Array, Array, Array, Array]:
-        """The arrays as compiled loops read them; prob and reward are the same arrays."""
-        unsigned = self.indptr.astype(np.uint32), self.successors.astype(np.uint32)
-        return *unsigned, self.prob, self.reward
-
-
 class PolicyIteration(NamedTuple):
     """How far policy iteration came."""
 
@@ -88,15 +73,15 @@ class PolicyIteration(NamedTuple):
     """Passes over the states, of all actions or of one."""
 
 
-def possible_rows(
-    indptr: Array, successors: Array, prob: Array, reward: Array, n_states: int
-) -> ModelRows:
-    """Return `ModelRows` without triples of probability 0: they lead nowhere."""
-    possible = prob > 0.0
-    if not possible.all():
-        before = np.concatenate([[0], np.cumsum(possible)])
-        indptr, successors, prob = before[indptr], successors[possible], prob[possible]
-    return ModelRows(indptr, successors, prob, reward, n_states)
+def transition_matrix(task: Task, prob: Array) -> csr_array:
+    """Return the probabilities (n,) of a task's triples as a matrix (S*A, S), without those of 0:
+    they lead nowhere."""
+    from scipy.sparse import csr_array  # not before it is needed: it would slow `import upriver`
+
+    shape = len(task.sizes), task.n_states
+    matrix = csr_array((prob, task.successors, task.indptr), shape=shape, copy=True)
+    matrix.eliminate_zeros()
+    return matrix
 
 
 def scale_exponent(largest: float) -> int:
@@ -109,48 +94,48 @@ def scale_exponent(largest: float) -> int:
     return 0 if abs(k) <= ORDINARY_EXPONENT else k
 
 
-def policy_rows(rows: ModelRows, task: Task, policy: Array) -> ModelRows:
-    """Return the rows of a policy as a model with one action.
+def follow_policy(
+    transition: csr_array, reward: Array, task: Task, policy: Array
+) -> tuple[csr_array, Array]:
+    """Return the transition (S, S) and the reward (S,) of the chain of a policy.
 
     policy: whole numbers (S,), or action probabilities (S, A).
     """
-    from scipy import sparse
+    from scipy.sparse import csr_array
 
     mixture = check_policy_table(task, policy)
     if mixture.ndim == 1:
         mixture = np.eye(task.n_actions)[mixture]
     pairs = np.arange(mixture.size)
-    select = sparse.csr_array((mixture.ravel(), (pairs // task.n_actions, pairs)))
-    select.eliminate_zeros()
-    size = mixture.size, task.n_states
-    chain: Any = select @ sparse.csr_array((rows.prob, rows.successors, rows.indptr), shape=size)
-    return possible_rows(
-        chain.indptr.astype(np.int64), chain.indices.astype(np.int32), chain.data,
-        select @ rows.reward, task.n_states,
-    )  # fmt: skip
+    select = csr_array((mixture.ravel(), (pairs // task.n_actions, pairs)))
+    chain: Any = select @ transition
+    chain.eliminate_zeros()
+    return chain, select @ reward
 
 
 def iterate_policies(
-    rows: ModelRows, discount: float, tolerance: float, *, guess: Array | None = None,
-    policy: Array | None = None, choose_model: Callable[[Array], None] | None = None,
+    transition: csr_array, reward: Array, discount: float, tolerance: float, *,
+    guess: Array | None = None, policy: Array | None = None,
+    choose_model: Callable[[Array], None] | None = None,
 ) -> PolicyIteration:  # fmt: skip
     """Improve a policy until the changes of a backup are within `tolerance` of each other.
 
-    rows: the model; discount 1 is the average reward. guess (S,) and policy (S,), int32, are what
-    to begin with; actions stay where they are as good as others. choose_model: writes the best
-    model of a set for the values w (S,) into `rows`. Ends early where rounding keeps the changes
-    further apart. A policy with two recurrent classes, which have no common gain, is taken to have
-    a discount.
+    Discount 1 is the average reward. guess (S,) and policy (S,), int32, are what to begin with;
+    actions stay where they are as good as others. choose_model: writes the best model of a set for
+    the values w (S,) into `transition.data` and `reward`. Ends early where rounding keeps the
+    changes further apart. A policy with two recurrent classes, which have no common gain, is taken
+    to have a discount.
     """
-    k, n_states = kernels.stationary, rows.n_states
-    arrays, widest = rows.for_kernels(), int(np.diff(rows.indptr).max())
+    k, n_states = kernels.stationary, transition.shape[1]
+    indptr, successors = transition.indptr, transition.indices
+    arrays = indptr.astype(np.uint32), successors.astype(np.uint32), transition.data, reward
     w = np.zeros(n_states) if guess is None else guess - guess[0]
     u, q = np.empty(n_states), np.empty(len(rows.reward))
     policy = np.zeros(n_states, np.int32) if policy is None else policy
     damping = DAMPING if discount == 1.0 else 0.0
     choosing = choose_model is not None
     patience = MAX_HALF_STEPS if choosing else MAX_UNCHANGED
-    reach = band_reach(rows.indptr, rows.successors, n_states)
+    reach, widest = band_reach(indptr, successors, n_states), int(np.diff(indptr).max())
     # solving the equations of a chain takes as long as a few steps of it
     most = LONG if reach is None else min(LONG, SHORT + (reach + 1) ** 2 // widest)
     diverged = DIVERGED if discount == 1.0 else np.inf
@@ -214,9 +199,9 @@ def chain_values(
 ) -> Array | None:  # fmt: skip
     """Return w such that r + discount P w - w is the same at every state of a policy's chain.
 
-    arrays: those of `ModelRows.for_kernels`. A guess w, and how a backup changes it, are corrected,
-    so that rounding concerns the correction only; a guess that is `POOR` is replaced by 0. None
-    where there are two recurrent classes and no discount.
+    arrays: the triples and rewards as kernels read them. A guess w, and how a backup changes it,
+    are corrected, so that rounding concerns the correction only; a guess that is `POOR` is replaced
+    by 0. None where there are two recurrent classes and no discount.
     """
     n_states, (*triples, reward) = len(policy), arrays
     earned = reward.reshape(n_states, -1)[np.arange(n_states), policy]

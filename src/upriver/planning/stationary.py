@@ -8,36 +8,34 @@ them; where the bounds of the gain do not meet, the problem is refused.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from upriver.checks import Array, positive_number
 from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
-from upriver.display.frames import name_column
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.validation import check_discount
 from upriver.planning import tables
 from upriver.planning.policy_iteration import (
     MAX_SWEEPS,
-    ModelRows,
-    band_reach,
-    chain_values,
+    PolicyIteration,
+    follow_policy,
     iterate_policies,
-    policy_rows,
-    possible_rows,
     scale_exponent,
+    transition_matrix,
 )
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 DEFAULT_TOLERANCE = 1e-8
 """The default tolerance, times the range of the rewards where that is below 1."""
 MIN_DISCOUNT_GAP = 1e-10
 """The smallest 1 - discount: values are of the order of 1 / (1 - discount) rewards, and rounding
 errors of probabilities count as many times."""
-NEARBY = 30
-"""How many steps from the best state count as near it."""
-FIRST_GAP, LAST_GAP = 1e-2, 1e-11
+NEAR_GAPS = (1e-8, 1e-10, 1e-5, 1e-2)
 """1 - discount of the problems that help to find the average reward; below, rounding decides."""
 
 
@@ -84,10 +82,8 @@ class StationaryPlan(NamedTuple):
 
     def to_pandas(self) -> Any:
         """Return a data frame with a row per state: state, action, and value or bias."""
-        names = None if self.task is None else self.task.states
-        states, column = np.arange(len(self.v)), "value" if self.gain is None else "bias"
-        actions = tables.action_columns(self.task, self.policy)
-        return to_frame({"state": name_column(names, states), **actions, column: self.v})
+        column = "value" if self.gain is None else "bias"
+        return to_frame({**tables.policy_columns(self.task, self.policy), column: self.v})
 
     def plot(self) -> Any:
         """Return a figure of the actions by state."""
@@ -103,24 +99,67 @@ class StationaryPlan(NamedTuple):
         return tables.by_name(self.policy, self.task, task)
 
 
-def solve_discounted(
-    mdp: FiniteMDP, discount: float, tolerance: float | None = None, policy: Any = None
-) -> StationaryPlan:
-    """Return the discounted optimum, or the value of `policy`, (S,) or (S, A), within `tolerance`.
+def solve_stationary(
+    mdp: FiniteMDP, discount: float | None, average: bool, tolerance: float | None,
+    policy: Any = None,
+) -> StationaryPlan:  # fmt: skip
+    """Return the optimum, or the value of `policy`, (S,) or (S, A), within `tolerance`.
 
-    Where values are so large that rounding is more than `tolerance`, `error` says what is left.
+    Without a discount and an average, those of the MDP decide. Where values are so large that
+    rounding is more than `tolerance`, `error` says what is left. Raise ValueError if the average
+    reward depends on the start.
     """
-    discount = check_stationary_discount(discount)
-    check_one_step(mdp, "a discounted sum")
-    rows, table, k = rows_and_table(mdp, policy)
+    if discount is not None and average:
+        raise ValueError(f"discount is {discount!r} and average is True; it must be one of them")
+    average = average or (discount is None and mdp.discount == 1.0)
+    if not average:
+        discount = check_stationary_discount(mdp.discount if discount is None else discount)
+    check_one_step(mdp, "an average" if average else "a discounted sum")
+    task, reward, table = mdp.true_task, mdp.reward_rows[0], None
+    transition = transition_matrix(task, mdp.probability[0])
+    if policy is not None:
+        table = tables.stationary_table(task, policy)
+        transition, reward = follow_policy(transition, reward, task, table)
+    exists = np.diff(transition.indptr) > 0
+    k = scale_exponent(largest_reward(*(x.reshape(task.n_states, -1) for x in (reward, exists))))
+    reward = np.ldexp(reward, -k)
     tolerance = float(np.ldexp(choose_tolerance(mdp, tolerance), -k))
-    ratio = discount / (1.0 - discount)
-    # the bound below is 0.5 (ratio + 1) times the spread of the changes, at most `tolerance`
-    found = iterate_policies(rows, discount, tolerance / max(ratio, 1.0))
-    v = np.ldexp(found.values + ratio * found.mean_change, k)
-    error = float(np.ldexp((ratio + 1.0) * found.half_spread, k))
-    played = found.policy if table is None else table
-    return StationaryPlan(played, v, discount, None, error, found.sweeps, mdp.true_task)
+    if average:
+        found = find_gain(task, transition, reward, tolerance, mdp.name)
+        v, error = found.values - found.values.mean(), found.half_spread
+        discount, gain = 1.0, float(np.ldexp(found.mean_change, k))
+    else:
+        assert discount is not None
+        ratio, gain = discount / (1.0 - discount), None
+        # the bound below is 0.5 (ratio + 1) times the spread of the changes, at most `tolerance`
+        found = iterate_policies(transition, reward, discount, tolerance / max(ratio, 1.0))
+        v, error = found.values + ratio * found.mean_change, (ratio + 1.0) * found.half_spread
+    played, error = found.policy if table is None else table, float(np.ldexp(error, k))
+    return StationaryPlan(played, np.ldexp(v, k), discount, gain, error, found.sweeps, task)
+
+
+def find_gain(
+    task: Task, transition: csr_array, reward: Array, tolerance: float, name: str
+) -> PolicyIteration:
+    """Return the policy of the largest gain. Raise ValueError if the gain depends on the start."""
+    found = iterate_policies(transition, reward, 1.0, tolerance)
+    for gap in NEAR_GAPS:
+        if found.level or found.sweeps > MAX_SWEEPS:
+            break
+        # Slow to mix, or the policy has several recurrent classes. What is best with a discount is
+        # nearly best without, and its values are relative values also where classes earn the same.
+        near = iterate_policies(transition, reward, 1.0 - gap, tolerance)
+        sweeps = found.sweeps + near.sweeps
+        found = iterate_policies(
+            transition, reward, 1.0, tolerance, guess=near.values, policy=near.policy
+        )
+        found = found._replace(sweeps=sweeps + found.sweeps)
+    if not found.level:
+        check_one_class(task, transition, name)
+        raise ValueError(
+            f"the average reward of {name} was not found in {found.sweeps} sweeps; use a discount"
+        )
+    return found
 
 
 def check_stationary_discount(discount: Any) -> float:
@@ -160,44 +199,6 @@ def largest_reward(reward: Array, exists: Array) -> float:
     return float(best or np.abs(reward[reward != 0.0]).min(initial=1.0))
 
 
-def solve_average_reward(
-    mdp: FiniteMDP, tolerance: float | None = None, policy: Any = None
-) -> StationaryPlan:
-    """Return the best gain, or that of `policy`, (S,) or (S, A), within `tolerance`.
-
-    Raise ValueError if it depends on the start.
-    """
-    check_one_step(mdp, "an average")
-    rows, table, k = rows_and_table(mdp, policy)
-    tolerance = float(np.ldexp(choose_tolerance(mdp, tolerance), -k))
-    label = end_components(rows)
-    inside = label >= 0
-    found = iterate_policies(rows, 1.0, tolerance)
-    sweeps, gap = found.sweeps, FIRST_GAP
-    while not found.level and sweeps < MAX_SWEEPS and gap > LAST_GAP:
-        # Slow to mix, or the policy has several recurrent classes. What is best with a discount is
-        # nearly best without, and its values are relative values also where classes earn the same.
-        near = iterate_policies(rows, 1.0 - gap, tolerance)
-        sweeps, gap = sweeps + near.sweeps, 1e-2 * gap
-        best = int(np.argmax(np.where(inside, near.values, -np.inf)))
-        starts = [(near.policy, near.values)]
-        if np.ptp(label[inside]) == 0:
-            starts.append(policy_of_returning(rows, near.policy, best))
-        for policy, guess in starts:
-            if not found.level:
-                found = iterate_policies(rows, 1.0, tolerance, guess=guess, policy=policy.copy())
-                sweeps += found.sweeps
-    if not found.level:
-        check_one_class(mdp.true_task, rows, mdp.name)
-        raise ValueError(
-            f"the average reward of {mdp.name} was not found in {sweeps} sweeps; use a discount"
-        )
-    bias = np.ldexp(found.values - found.values.mean(), k)
-    gain, error = float(np.ldexp(found.mean_change, k)), float(np.ldexp(found.half_spread, k))
-    played = found.policy if table is None else table
-    return StationaryPlan(played, bias, 1.0, gain, error, sweeps, mdp.true_task)
-
-
 def check_one_step(mdp: FiniteMDP, setting: str) -> None:
     """Raise ValueError if steps differ, or there are terminal values, or states of some steps."""
     mdp.check_any_number_of_steps()
@@ -208,59 +209,9 @@ def check_one_step(mdp: FiniteMDP, setting: str) -> None:
         )
 
 
-def rows_and_table(mdp: FiniteMDP, policy: Any) -> tuple[ModelRows, Array | None, int]:
-    """Return the rows of an MDP, or those of a policy on it, the policy as a table, and k.
-
-    The rewards of the rows are divided by 2^k, see `scale_exponent`.
-    """
-    task, reward, table = mdp.true_task, mdp.reward_rows[0], None
-    rows = possible_rows(task.indptr, task.successors, mdp.probability[0], reward, task.n_states)
-    if policy is not None:
-        table = tables.stationary_table(task, policy)
-        rows = policy_rows(rows, task, table)
-    by_state = (x.reshape(task.n_states, -1) for x in (rows.reward, np.diff(rows.indptr) > 0))
-    k = scale_exponent(largest_reward(*by_state))
-    return rows._replace(reward=np.ldexp(rows.reward, -k)), table, k
-
-
-def policy_of_returning(rows: ModelRows, policy: Array, best: int) -> tuple[Array, Array]:
-    """Return a policy (S,) that goes to the state `best`, and follows `policy` near it; its bias.
-
-    A policy may keep many states where they are, and policy iteration would lead them away one
-    after the other. It is followed where it reaches `best` by states that are at most NEARBY steps
-    away. Every state then reaches `best`, so there is one recurrent class. The bias (S,) is 0 where
-    its equations would take long to solve.
-    """
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import breadth_first_order, dijkstra
-
-    n_states, sizes = rows.n_states, np.diff(rows.indptr)
-    n_actions = len(sizes) // n_states
-    pair = np.repeat(np.arange(len(sizes)), sizes)
-    origin, successors = pair // n_actions, rows.successors
-
-    def reverse(triples: Any) -> Any:
-        edges = successors[triples], origin[triples]
-        return csr_array((np.ones(len(edges[0])), edges), shape=(n_states, n_states))
-
-    steps = dijkstra(reverse(slice(None)), indices=best, unweighted=True)
-    closer = steps[successors] < steps[origin]
-    chance = np.bincount(pair, rows.prob * closer, len(sizes)) - (sizes == 0)
-    towards = chance.reshape(n_states, n_actions).argmax(axis=1).astype(np.int32)
-    played = np.zeros(len(sizes), bool)
-    played[(np.arange(n_states) * n_actions + policy)[steps <= NEARBY]] = True
-    triples = np.flatnonzero(played[pair])
-    triples = triples[steps[successors[triples]] <= NEARBY]
-    kept = breadth_first_order(reverse(triples), best, return_predecessors=False)
-    towards[kept] = policy[kept]
-    reach = band_reach(rows.indptr, rows.successors, n_states)
-    bias = None if reach is None else chain_values(rows.for_kernels(), towards, 1.0, reach)
-    return towards, np.zeros(n_states) if bias is None else bias
-
-
-def check_one_class(task: Task, rows: ModelRows, name: str) -> None:
+def check_one_class(task: Task, transition: csr_array, name: str) -> None:
     """Raise ValueError if there are two sets of states that some policy never leaves."""
-    label = end_components(rows)
+    label = end_components(transition)
     classes = np.unique(label[label >= 0])
     if len(classes) > 1:
         one, other = (task.state_names[int(np.argmax(label == c))] for c in classes[:2])
@@ -271,47 +222,32 @@ def check_one_class(task: Task, rows: ModelRows, name: str) -> None:
         )
 
 
-def end_components(rows: ModelRows) -> Array:
+def end_components(transition: csr_array) -> Array:
     """Return the maximal end component (S,) of each state, -1 where every policy leaves for good.
 
-    Strongly connected components, without the pairs that may leave theirs, until none does. Every
-    triple of `rows` has a probability above 0.
+    Strongly connected components, without the pairs that may leave theirs, until none does.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
-    n_states, n_pairs = rows.n_states, len(rows.reward)
-    pairs, sizes = np.arange(n_pairs, dtype=np.int32), np.diff(rows.indptr)
-    pair, origin = pairs.repeat(sizes), (pairs // (n_pairs // n_states)).repeat(sizes)
-    successors = rows.successors
+    n_pairs, n_states = transition.shape
+    pair, successors = transition.nonzero()
+    origin = pair // (n_pairs // n_states)
     while True:
-        ones = np.ones(len(pair), np.int8)
-        graph = csr_array((ones, (origin, successors)), shape=(n_states, n_states))
+        edges = np.ones(len(pair), np.int8), (origin, successors)
+        graph = csr_array(edges, shape=(n_states, n_states))
         label = connected_components(graph, connection="strong")[1]
-        leaves = label[origin] != label[successors]
-        if not leaves.any():
+        stays = ~np.isin(pair, pair[label[origin] != label[successors]])
+        if stays.all():
             return np.where(np.bincount(origin, minlength=n_states) > 0, label, -1)
-        allowed = np.ones(n_pairs, bool)
-        allowed[pair[leaves]] = False
-        kept = allowed[pair]
-        pair, origin, successors = pair[kept], origin[kept], successors[kept]
-
-
-class PolicyVisits(NamedTuple):
-    """A value, and how often the policy visits each state."""
-
-    value: float
-    """first^T v, or the gain."""
-    v: Array
-    """(S,) the values, or the bias."""
-    visits: Array
-    """(S,) discounted visits of each state, 1 / (1 - discount) in all; or shares of time."""
+        pair, origin, successors = pair[stays], origin[stays], successors[stays]
 
 
 def solve_visits(
     task: Task, prob: Array, reward: Array, policy: Array, first: Array
-) -> PolicyVisits:
-    """Solve for the values and visits of a policy, (S,) or (S, A), on prob (n,) and reward (S*A,).
+) -> tuple[float, Array, Array]:
+    """Return (value, values (S,), visits (S,)) of a policy, (S,) or (S, A), on prob (n,) and reward
+    (S*A,): first^T v, v and d with a discount; the gain, the bias and the shares of time without.
 
     The values v = r + discount P v and the visits d = first + discount P^T d, first (S,) the
     probabilities of the first state, solve one matrix and its transpose, so sum_s d(s) x(s) is what
@@ -324,18 +260,15 @@ def solve_visits(
 
     n, discount = task.n_states, task.discount
     assert discount is not None
-    rows = possible_rows(task.indptr, task.successors, prob, reward, n)
-    chain = policy_rows(rows, task, policy)
-    matrix = sparse.eye_array(n) - discount * sparse.csr_array(
-        (chain.prob, chain.successors, chain.indptr), shape=(n, n)
-    )
+    chain, earned = follow_policy(transition_matrix(task, prob), reward, task, policy)
+    matrix = sparse.eye_array(n) - discount * chain
     if discount < 1.0:
         solve = splu(matrix.tocsc()).solve
-        v = solve(chain.reward)
-        return PolicyVisits(float(first @ v), v, solve(first, "T"))
+        v = solve(earned)
+        return float(first @ v), v, solve(first, "T")
     check_one_class(task, chain, "the policy")
     ones, fixed = np.ones((n, 1)), np.eye(1, n)
     whole = sparse.block_array([[matrix, sparse.csr_array(ones)], [sparse.csr_array(fixed), None]])
     solve = splu(whole.tocsc()).solve
-    found = solve(np.append(chain.reward, 0.0))
-    return PolicyVisits(float(found[n]), found[:n], solve(np.append(np.zeros(n), 1.0), "T")[:n])
+    found = solve(np.append(earned, 0.0))
+    return float(found[n]), found[:n], solve(np.append(np.zeros(n), 1.0), "T")[:n]
