@@ -20,8 +20,8 @@ from upriver.kernels.compiled import njit_inline
 from upriver.mnl.choices import softmax
 from upriver.planning import (
     clip_nothing,
-    empty_plan,
     environment_structure,
+    policy_type,
     run_backward_pass,
 )
 from upriver.planning.induction import NO_ENDS
@@ -70,7 +70,8 @@ def at(array, h):
 
 def run(rule, task, extra, clip, *data, seed=3):
     """(policy, v, q of the first step) of the backward pass of a rule."""
-    policy, v, q = empty_plan(task)
+    policy, v = np.empty((H, S), policy_type(task)), np.zeros((H + 1, S))
+    q = np.empty(S * A)
     low, q_cap, v_cap = clip
     kernels.planning.compile_backward_pass(rule)(
         *task.kernel_rows, extra, True, low, q_cap, v_cap, NO_ENDS, 0.0, np.uint64(seed), v, policy,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -24,8 +23,6 @@ from upriver.mdp.writing import replacing
 
 HEADER = "upriver"
 VERSION = 3
-MAX_PLAIN_SIZE = 2**28
-"""Bytes that any file may expand to; beyond it, at most 100 times the size of the file."""
 
 
 class Unwritable(TypeError):
@@ -125,10 +122,6 @@ def read_archive(path: Any, kind: str) -> tuple[Any, dict[str, Array]]:
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path} does not exist, or is not a file")
     try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-        if size > max(MAX_PLAIN_SIZE, 100 * Path(path).stat().st_size):
-            raise ValueError("a small file would fill the memory")
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(str(arrays.pop(HEADER)))

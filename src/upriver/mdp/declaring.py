@@ -102,7 +102,9 @@ def explore(
     Without `max_states` no further states may be reached. A state that is first reached by the last
     action stays where it is.
     """
-    actions_of = read_actions(actions)
+    if callable(actions):
+        check_function("actions", actions, "s")
+    listed = [] if callable(actions) else list_distinct("actions", actions)
     check_function("successors", successors, "s", "a")
     states, number = list(states), {s: i for i, s in enumerate(states)}
     action_number: dict[Any, int] = {}
@@ -112,7 +114,7 @@ def explore(
     for step in range(max_steps + 1):
         new, n_listed = states[n_done:], len(triples) // 3
         for i, s in enumerate(new, n_done):
-            for a in actions_of(s):
+            for a in list_distinct(f"actions({s!r})", actions(s)) if callable(actions) else listed:
                 following = [i]  # where no step is left
                 if step < max_steps:
                     name = f"successors({s!r}, {a!r})"
@@ -138,15 +140,6 @@ def explore(
     s, a, following = np.array(triples).reshape(-1, 3).T
     pair = s * len(action_number) + a
     return Explored(states, list(action_number), pair, np.array(following), n_listed)
-
-
-def read_actions(actions: Any) -> Callable[[Any], list[Any]]:
-    """Return a function from a state to its actions, from one or from a list for all states."""
-    if callable(actions):
-        check_function("actions", actions, "s")
-        return lambda s: list_distinct(f"actions({s!r})", actions(s))
-    listed = list_distinct("actions", actions)
-    return lambda _: listed
 
 
 def call_for_number(

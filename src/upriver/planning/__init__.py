@@ -14,7 +14,6 @@ from upriver.planning.induction import (
     clip_v,
     clip_v_remaining,
     draw_tie_seed,
-    empty_plan,
     random_actions,
     run_backward_pass,
     steps_of,

@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver import kernels
-from upriver.checks import Array, check_kinds, new_tuple
+from upriver.checks import Array, as_float, check_kinds, new_tuple
 from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
-from upriver.display.frames import name_column
 from upriver.mdp import Task
 from upriver.mdp.units import Units
-from upriver.planning.tables import action_columns, by_name, policy_type
+from upriver.planning.tables import by_name, policy_columns, policy_type
 
-FLOAT = np.dtype(np.float64)
 Rule = Callable[..., None]
 """A local rule of a backward pass, see `kernels.planning`."""
 
@@ -123,10 +121,8 @@ class Plan(NamedTuple):
         n_steps: the first steps alone.
         """
         table = self.policy[:n_steps]
-        h, s = np.divmod(np.arange(table.shape[0] * table.shape[1]), table.shape[1])
-        states = name_column(None if self.task is None else self.task.states, s)
-        actions, values = action_columns(self.task, table), self.v[: len(table)].ravel()
-        return to_frame({"step": h, "state": states, **actions, "value": values})
+        steps, values = np.arange(len(table)).repeat(self.v.shape[1]), self.v[: len(table)].ravel()
+        return to_frame({"step": steps, **policy_columns(self.task, table), "value": values})
 
     def plot(self) -> Any:
         """A figure of the actions by state and step, grey where several are equally good.
@@ -152,19 +148,6 @@ class Plan(NamedTuple):
     def on(self, task: Task) -> Array:
         """(H, S) the policy in the order of another task's states and actions, matched by name."""
         return by_name(self.policy, self.task, task)
-
-
-def empty_plan(task: Task) -> tuple[Array, Array, Array]:
-    """Return (policy, v, q) for a backward pass to write: (H, S), (H + 1, S) and (S*A,).
-
-    The last row of v is the terminal value of each state.
-    """
-    horizon, n_states, n_actions = task.horizon, task.n_states, task.n_actions
-    v = np.zeros((horizon + 1, n_states))
-    if task.terminal is not None:
-        v[horizon] = task.terminal_row
-    policy = np.empty((horizon, n_states), policy_type(task))
-    return policy, v, np.empty(n_states * n_actions)
 
 
 def random_actions(task: Task, rng: np.random.Generator) -> Array:
@@ -251,9 +234,10 @@ def run_backward_pass(
     its data; those of a pair must be its own, or results would depend on the number of threads.
     q(h) of the plan runs the rule over that step alone, with a new memory.
     """
-    policy, v, q = empty_plan(task)
-    if terminal is not None:
-        v[-1] = terminal
+    v = np.zeros((task.horizon + 1, task.n_states))
+    if terminal is not None or task.terminal is not None:
+        v[-1] = task.terminal_row if terminal is None else terminal
+    policy, q = np.empty(v[1:].shape, policy_type(task)), np.empty(len(task.sizes))
     backup = new_tuple(Backup, (task, rule, data, memory, clip, next_state_reward, v, None))
     run = prepare_pass(backup, v, policy, q, tie_seed)
     if task.n_triples < kernels.LARGE:
@@ -266,36 +250,26 @@ def run_backward_pass(
     return new_tuple(Plan, (policy, v, backup, task, False))
 
 
-def check_shapes(task: Task, *arrays: Any) -> None:
-    """Raise ValueError if an array is of another task: kernels would read past its end."""
-    shapes = [getattr(x, "shape", ()) for x in arrays]
-    kinds = {getattr(x, "dtype", None) for x in arrays}
-    columns = [task.n_triples, len(task.sizes), len(task.sizes)]
-    allowed = [{(1, n), (task.horizon, n)} for n in columns] + [{(task.horizon,)}]
-    if kinds != {FLOAT} or any(x not in y for x, y in zip(shapes, allowed, strict=True)):
-        raise ValueError(
-            f"prob, reward, bonus and scale have shapes {shapes} and types {kinds}; with "
-            f"{task.describe()} they must be float64 (1 | H, {task.n_triples}), "
-            f"(1 | H, {len(task.sizes)}), (1 | H, {len(task.sizes)}), (H,)"
-        )
-
-
 def backward_induction(
     task: Task, prob: Array, reward: Array, bonus: Array, scale: Array, clip: Clip,
-    tie_seed: np.uint64, *, next_state_reward: bool = True, terminal: Array | None = None,
+    tie_seed: np.uint64, *, next_state_reward: bool = True,
 ) -> Plan:  # fmt: skip
     """Plan with Q_h = clip(r + P V_{h+1} + scale_h * bonus), V_h = clip(max_a Q_h).
 
-    prob (1 | H, n) need not sum to one; reward and bonus (1 | H, S*A), on the scale of [0, 1], and
-    scale (H,) must be float64. Ties are broken at random. With an infinite horizon this is the
-    stationary optimum, and neither bonus nor clip is used. Otherwise as `run_backward_pass`.
+    prob (1 | H, n) need not sum to one; reward and bonus (1 | H, S*A) and scale (H,) are on the
+    scale of [0, 1]. Ties are broken at random. With an infinite horizon this is the stationary
+    optimum, and neither bonus nor clip is used. next_state_reward: see `run_backward_pass`.
     """
-    check_shapes(task, prob, reward, bonus, scale)
+    steps, n_pairs = (1, task.horizon), len(task.sizes)  # kernels read as far as these shapes say
+    prob = as_float("prob", prob, shapes=[(n, task.n_triples) for n in steps])
+    reward = as_float("reward", reward, shapes=[(n, n_pairs) for n in steps])
+    bonus = as_float("bonus", bonus, shapes=[(n, n_pairs) for n in steps])
+    scale = as_float("scale", scale, shapes=[(task.horizon,)])
     if task.infinite_horizon:
         from upriver.planning.infinite_horizon import plan_model
 
         return plan_model(task, prob[0], reward[0], tie_seed)
     return run_backward_pass(
         task, kernels.planning.bonus_rule, (prob, reward, bonus, scale), clip, tie_seed,
-        next_state_reward=next_state_reward, terminal=terminal,
+        next_state_reward=next_state_reward,
     )  # fmt: skip

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 
 from upriver import kernels
 from upriver.checks import Array, check_kinds, kernel_view, refuse_given
 from upriver.mdp import FactoredMDP, FiniteMDP
-from upriver.planning.induction import Plan, clip_nothing, run_backward_pass
-from upriver.planning.rollouts import SimulatedValue, evaluate_by_simulation
-from upriver.planning.stationary import StationaryPlan, solve_average_reward, solve_discounted
+from upriver.planning.induction import clip_nothing, run_backward_pass
+from upriver.planning.rollouts import evaluate_by_simulation
+from upriver.planning.stationary import solve_stationary
 from upriver.planning.tables import mixture_or_actions
 
 
-@overload
-def solve(mdp: FiniteMDP) -> Plan: ...
-@overload
-def solve(mdp: FiniteMDP, *, discount: float, tolerance: float | None = ...) -> StationaryPlan: ...
-@overload
-def solve(
-    mdp: FiniteMDP, *, average: Literal[True], tolerance: float | None = ...
-) -> StationaryPlan: ...
-@overload
-def solve(
-    mdp: FiniteMDP, *, temperature: float, discount: float | None = ...,
-    tolerance: float | None = ...,
-) -> Any: ...  # fmt: skip
 @check_kinds
 def solve(
     mdp: FiniteMDP,
@@ -85,32 +72,6 @@ def solve(
     )._replace(in_user_units=True)  # fmt: skip
 
 
-def solve_stationary(
-    mdp: FiniteMDP, discount: float | None, average: bool, tolerance: float | None,
-    policy: Any = None,
-) -> StationaryPlan:  # fmt: skip
-    """Return the optimum, or the value of `policy`, in the setting that is asked for."""
-    if discount is not None and average:
-        raise ValueError(f"discount is {discount!r} and average is True; it must be one of them")
-    if discount is None and not average and mdp.discount != 1.0:
-        discount = mdp.discount
-    if discount is None:
-        return solve_average_reward(mdp, tolerance, policy)
-    return solve_discounted(mdp, discount, tolerance, policy)
-
-
-@overload
-def evaluate(mdp: FactoredMDP, policy: Any, n_episodes: int, seed: int = ...) -> SimulatedValue: ...
-@overload
-def evaluate(mdp: FiniteMDP, policy: Any) -> Array: ...
-@overload
-def evaluate(
-    mdp: FiniteMDP, policy: Any, *, discount: float, tolerance: float | None = ...
-) -> StationaryPlan: ...
-@overload
-def evaluate(
-    mdp: FiniteMDP, policy: Any, *, average: Literal[True], tolerance: float | None = ...
-) -> StationaryPlan: ...
 @check_kinds
 def evaluate(
     mdp: FiniteMDP | FactoredMDP,

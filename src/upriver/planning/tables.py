@@ -20,13 +20,17 @@ def policy_type(task: Task) -> np.dtype[np.signedinteger[Any]]:
     return FEW if task.n_actions <= 127 else MANY
 
 
-def action_columns(task: Task | None, table: Array) -> dict[str, Array]:
-    """Return the actions (..., S) of a policy, or its probabilities (..., S, A), as columns."""
-    actions = None if task is None else task.actions
+def policy_columns(task: Task | None, table: Array) -> dict[str, Array]:
+    """Return the columns of the states and actions of a policy (..., S), or of its states and
+    probabilities (..., S, A)."""
+    states, actions = (None, None) if task is None else (task.states, task.actions)
     if table.dtype.kind != "f":
-        return {"action": name_column(actions, table.ravel())}
-    labels = name_column(actions, np.arange(table.shape[-1]))
-    return {f"P({a})": table[..., i].ravel() for i, a in enumerate(labels)}
+        columns = {"action": name_column(actions, table.ravel())}
+    else:
+        labels = name_column(actions, np.arange(table.shape[-1]))
+        columns = {f"P({a})": table[..., i].ravel() for i, a in enumerate(labels)}
+        table = table[..., 0]
+    return {"state": name_column(states, np.indices(table.shape)[-1].ravel()), **columns}
 
 
 def reordered(table: Array, states: Names, actions: Names, task: Task) -> Array:
@@ -81,24 +85,20 @@ def match_table(task: Task, policy: Any) -> Array:
     if isinstance(policy, str) or not is_table:
         policy = dict.fromkeys(task.state_names, policy)
     if isinstance(policy, Mapping):
-        return np.array([named_action(task, policy, s) for s in task.state_names])
+        actions, numbers = list(task.action_names), []
+        for s in task.state_names:
+            if s not in policy:
+                raise ValueError(f"policy does not name state {s!r}; it must name every state")
+            if policy[s] not in actions:
+                allowed = ", ".join(map(repr, actions))
+                raise ValueError(f"policy names {policy[s]!r}; the actions are {allowed}")
+            numbers.append(actions.index(policy[s]))
+        return np.array(numbers)
     table = policy.on(task) if hasattr(policy, "on") else policy
     try:
         return np.asarray(table)
     except (TypeError, ValueError):
         raise ValueError("policy must be a table without gaps") from None
-
-
-def named_action(task: Task, named: Mapping[Any, Any], state: Any) -> int:
-    """Return the number of the action that a policy {state: action} has in a state."""
-    if state not in named:
-        raise ValueError(f"policy does not name state {state!r}; it must name every state")
-    actions = list(task.action_names)
-    if named[state] not in actions:
-        raise ValueError(
-            f"policy names {named[state]!r}; the actions are {', '.join(map(repr, actions))}"
-        )
-    return actions.index(named[state])
 
 
 def mixture_or_actions(task: Task, policy: Any) -> Array:
@@ -110,17 +110,32 @@ def mixture_or_actions(task: Task, policy: Any) -> Array:
 
 
 def check_policy_table(task: Task, table: Array, steps: tuple[int, ...] = ()) -> Array:
-    """Return actions (*steps, S) or probabilities (*steps, S, A); `steps` may be left out."""
+    """Return actions (*steps, S) or probabilities (*steps, S, A); `steps` may be left out.
+
+    Rows of probabilities must sum to 1, and then do so up to rounding: what is off by more would
+    grow with the steps.
+    """
     is_mixture = table.dtype.kind not in "iu"
     stationary = task.available.shape if is_mixture else (task.n_states,)
     shapes = dict.fromkeys([(*steps, *stationary), stationary])
     if table.shape not in shapes:
         allowed = " or ".join(map(str, shapes))
         raise ValueError(f"policy has shape {table.shape}; it must be {allowed}")
-    if is_mixture:
-        return check_mixture(as_float("policy", table), task)
-    check_available("policy", table, task)
-    return table.astype(policy_type(task))
+    if not is_mixture:
+        check_available("policy", table, task)
+        return table.astype(policy_type(task))
+    weights = as_float("policy", table)
+    total = weights.sum(axis=-1, keepdims=True)
+    if not ((weights >= 0).all() and np.allclose(total, 1.0, atol=1e-8)):
+        raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
+    lacking = np.where(task.available, 0.0, weights)
+    if lacking.any():
+        *_, s, a = np.unravel_index(int(np.argmax(lacking)), lacking.shape)
+        raise ValueError(
+            f"policy has probability {lacking.max():.6g} where state {task.state_names[int(s)]!r} "
+            f"does not have the action {task.action_names[int(a)]!r}"
+        )
+    return np.where(np.abs(total - 1.0) > 1e-12, weights / total, weights)
 
 
 def check_actions(name: str, table: Array, n_actions: int) -> None:
@@ -145,21 +160,3 @@ def check_available(name: str, table: Array, task: Task) -> None:
             f"{name}[{', '.join(map(str, where))}] is {a}; state {task.state_names[s]!r} does not "
             f"have the action {task.action_names[a]!r}"
         )
-
-
-def check_mixture(weights: Array, task: Task) -> Array:
-    """Return action probabilities (..., S, A), with rows that sum to 1 up to rounding.
-
-    Raise ValueError if they are none. What is off by more than rounding would grow with the steps.
-    """
-    total = weights.sum(axis=-1, keepdims=True)
-    if not ((weights >= 0).all() and np.allclose(total, 1.0, atol=1e-8)):
-        raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
-    lacking = np.where(task.available, 0.0, weights)
-    if lacking.any():
-        *_, s, a = np.unravel_index(int(np.argmax(lacking)), lacking.shape)
-        raise ValueError(
-            f"policy has probability {lacking.max():.6g} where state {task.state_names[int(s)]!r} "
-            f"does not have the action {task.action_names[int(a)]!r}"
-        )
-    return np.where(np.abs(total - 1.0) > 1e-12, weights / total, weights)
