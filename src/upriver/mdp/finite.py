@@ -91,19 +91,21 @@ class FiniteMDP:
     def infinite_horizon(self, discount: float | None = None) -> FiniteMDP:
         """Return the same MDP with an infinite horizon: a discount in [0, 1), or None for the
         average reward. Probabilities and rewards must not depend on the step."""
-        self.check_any_number_of_steps()
-        if len(self.probability) > 1 or self.reward.ndim > 2:
-            why = "an infinite horizon needs one transition and one reward for all steps"
-            raise ValueError(f"{self.name} changes with the step; {why}")
+        self.check_steps_are_alike()
         discount = validation.check_discount(None, discount)
         return replace(self, true_task=replace(self.true_task, horizon=1, discount=discount))
 
-    def check_any_number_of_steps(self) -> None:
-        """Refuse an infinite horizon where states were listed for some steps only."""
+    def check_steps_are_alike(self) -> None:
+        """Refuse an infinite horizon where steps differ, or states were listed for some only."""
         if self.listed_steps is not None:
             raise ValueError(
                 f"the states of {self.name} were listed for {self.listed_steps} steps, and an "
                 "infinite horizon may reach others; list them with horizon=None"
+            )
+        if len(self.probability) > 1 or len(self.reward_rows) > 1 or self.terminal.any():
+            raise ValueError(
+                f"{self.name} changes with the step; an infinite horizon needs one transition and "
+                "one reward for all steps, and no terminal value"
             )
 
     @cached_property

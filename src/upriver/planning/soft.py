@@ -34,7 +34,6 @@ from upriver.planning.induction import Plan
 from upriver.planning.policy_iteration import band_reach, scale_exponent
 from upriver.planning.stationary import (
     StationaryPlan,
-    check_one_step,
     check_stationary_discount,
     choose_tolerance,
     expected_reward_bounds,
@@ -180,7 +179,7 @@ def solve_soft(
     if discount is None and mdp.discount == 1.0:
         raise ValueError(f"temperature is {temperature:g}; the average reward has no soft optimum")
     discount = check_stationary_discount(mdp.discount if discount is None else discount)
-    check_one_step(mdp, "a discounted sum")
+    mdp.check_steps_are_alike()
     low, high = expected_reward_bounds(mdp)
     positive_number("the largest reward / temperature", max(-low, high, temperature) / temperature)
     reward = mdp.reward_rows[0]

@@ -114,7 +114,7 @@ def solve_stationary(
     average = average or (discount is None and mdp.discount == 1.0)
     if not average:
         discount = check_stationary_discount(mdp.discount if discount is None else discount)
-    check_one_step(mdp, "an average" if average else "a discounted sum")
+    mdp.check_steps_are_alike()
     task, reward, table = mdp.true_task, mdp.reward_rows[0], None
     transition = transition_matrix(task, mdp.probability[0])
     if policy is not None:
@@ -197,16 +197,6 @@ def largest_reward(reward: Array, exists: Array) -> float:
     best = np.abs(np.where(exists, reward, -np.inf).max(axis=1)).max()
     # An action that pays 0 is optimal where every state has one, and must not tie with tiny costs.
     return float(best or np.abs(reward[reward != 0.0]).min(initial=1.0))
-
-
-def check_one_step(mdp: FiniteMDP, setting: str) -> None:
-    """Raise ValueError if steps differ, or there are terminal values, or states of some steps."""
-    mdp.check_any_number_of_steps()
-    if len(mdp.probability) > 1 or len(mdp.reward_rows) > 1 or mdp.terminal.any():
-        raise ValueError(
-            f"{mdp.name} changes with the step, and {setting} has an infinite horizon: it needs "
-            "one transition and one reward for all steps, and no terminal value"
-        )
 
 
 def check_one_class(task: Task, transition: csr_array, name: str) -> None:
