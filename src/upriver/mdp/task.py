@@ -18,13 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import (
-    Array,
-    check_kinds,
-    format_value,
-    kernel_view,
-    positive_integer,
-)
+from upriver.checks import Array, check_kinds, format_value, kernel_view, positive_integer
 from upriver.display import Card, add_repr
 from upriver.mdp import declaring, validation
 from upriver.mdp.names import Names, abbreviate, check_names
