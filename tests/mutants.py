@@ -74,7 +74,7 @@ PLANNING: list[Mutant] = [
      "0.5 * ratio * found.half_spread"),
     ("planning/stationary.py", "found.values + ratio * found.mean_change",
      "found.values + found.mean_change"),
-    ("planning/stationary.py", "NEAR_GAPS = (1e-8, 1e-10, 1e-5, 1e-2)", "NEAR_GAPS = ()"),
+    ("planning/policy_iteration.py", "NEAR_GAPS = (1e-8, 1e-10, 1e-5, 1e-2)", "NEAR_GAPS = ()"),
     ("planning/policy_iteration.py", "DAMPING = 0.1", "DAMPING = 0.0"),
     ("planning/stationary.py", "found.values - found.values.mean()",
      "found.values - found.values[0]"),

@@ -45,10 +45,9 @@ of the correction would lead to another policy, again and again, where the disco
 MAX_UNCHANGED = 3
 """Solutions in a row that may leave the policy as it is."""
 MAX_CHOICES, MAX_HALF_STEPS = 30, 3_000
-"""Solutions, and then half steps, at most where each improvement chooses a model too. The first is
-also how many policies without a gain of their own are passed through."""
-SUBSTITUTE = 1e-3
-"""1 - discount where a policy without a discount has two recurrent classes, and so no gain."""
+"""Solutions, and then half steps, at most where each improvement chooses a model too."""
+NEAR_GAPS = (1e-8, 1e-10, 1e-5, 1e-2)
+"""1 - discount of the problems that help to find the average reward; below, rounding decides."""
 MAX_BAND_OPERATIONS = 2e9
 """The most multiplications that solving the equations of a chain may take."""
 MAX_SWEEPS = 1_000_000
@@ -115,16 +114,35 @@ def follow_policy(
 
 def iterate_policies(
     transition: csr_array, reward: Array, discount: float, tolerance: float, *,
-    guess: Array | None = None, policy: Array | None = None,
-    choose_model: Callable[[Array], None] | None = None,
+    policy: Array | None = None, choose_model: Callable[[Array], None] | None = None,
 ) -> PolicyIteration:  # fmt: skip
     """Improve a policy until the changes of a backup are within `tolerance` of each other.
 
-    Discount 1 is the average reward. guess (S,) and policy (S,), int32, are what to begin with;
-    actions stay where they are as good as others. choose_model: writes the best model of a set for
-    the values w (S,) into `transition.data` and `reward`. Ends early where rounding keeps the
-    changes further apart. A policy with two recurrent classes, which have no common gain, is taken
-    to have a discount.
+    Discount 1 is the average reward. policy (S,), int32, is what to begin with. choose_model:
+    writes the best model of a set for the values w (S,) into `transition.data` and `reward`.
+    """
+    model = transition, reward
+    found = run_policy_iteration(*model, discount, tolerance, None, policy, choose_model)
+    for gap in NEAR_GAPS if discount == 1.0 else ():
+        if found.level or found.sweeps > MAX_SWEEPS:
+            break
+        # Slow to mix, or the policy has several recurrent classes. What is best with a discount is
+        # nearly best without, and its values are relative values also where classes earn the same.
+        near = run_policy_iteration(*model, 1.0 - gap, tolerance, None, None, choose_model)
+        sweeps = found.sweeps + near.sweeps
+        found = run_policy_iteration(*model, 1.0, tolerance, near.values, near.policy, choose_model)
+        found = found._replace(sweeps=sweeps + found.sweeps)
+    return found
+
+
+def run_policy_iteration(
+    transition: csr_array, reward: Array, discount: float, tolerance: float,
+    guess: Array | None, policy: Array | None, choose_model: Callable[[Array], None] | None,
+) -> PolicyIteration:  # fmt: skip
+    """Do one run of `iterate_policies`, from the values `guess` (S,) and a policy on.
+
+    Actions stay where they are as good as others. Ends early where rounding keeps the changes
+    further apart, and where a policy has two recurrent classes, which have no common gain.
     """
     k, n_states = kernels.stationary, transition.shape[1]
     indptr, successors = transition.indptr, transition.indices
@@ -139,7 +157,7 @@ def iterate_policies(
     # solving the equations of a chain takes as long as a few steps of it
     most = LONG if reach is None else min(LONG, SHORT + (reach + 1) ** 2 // widest)
     diverged = DIVERGED if discount == 1.0 else np.inf
-    sweeps, unchanged, without_gain, direct, cautious, last = 0, 0, 0, False, False, np.inf
+    sweeps, unchanged, hopeless, direct, last = 0, 0, False, False, np.inf
     while True:
         before = policy.copy()
         if choose_model is not None:
@@ -149,34 +167,21 @@ def iterate_policies(
         rounding = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
         same = np.array_equal(before, policy)
         unchanged = unchanged + 1 if direct and (choosing or same) else 0
-        if choosing and not cautious and not spread < diverged:
-            # A poor first policy takes ages to return in the model that it was given, so rounding
-            # decides its equations. Value iteration from zero needs no policy.
-            w, cautious = np.zeros(n_states), True
-            continue
-        hopeless = (
-            not spread < diverged
-            or unchanged > patience
-            or without_gain > MAX_CHOICES
-            or sweeps > MAX_SWEEPS
-        )
+        hopeless |= not spread < diverged or unchanged > patience or sweeps > MAX_SWEEPS
         # Where equations are not solved, the rounding errors of so many steps of a chain remain.
         stalled = reach is None and same and last <= spread <= most * rounding
         level, last = bool(spread <= max(tolerance, rounding) or stalled), spread
         if level or hopeless:
             middle, half = 0.5 * (low + high), 0.5 * (high - low) + rounding
             return PolicyIteration(policy, u, float(middle), float(half), level, sweeps)
-        if cautious or unchanged > MAX_CHOICES:  # or the chosen models go round in circles
+        if unchanged > MAX_CHOICES:  # the chosen models go round in circles
             w = 0.5 * (w + u)
             w -= w[0]
             continue
         if direct and reach is not None:
             exact = chain_values(arrays, policy, discount, reach, w, u - w)
-            if exact is None:
-                without_gain += 1
-                exact = chain_values(arrays, policy, 1.0 - SUBSTITUTE, reach)
-            assert exact is not None
-            w = exact
+            hopeless = exact is None
+            w = w if exact is None else exact
             continue
         if damping == 0.0:
             w, u = u, w

@@ -19,8 +19,6 @@ from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.validation import check_discount
 from upriver.planning import tables
 from upriver.planning.policy_iteration import (
-    MAX_SWEEPS,
-    PolicyIteration,
     follow_policy,
     iterate_policies,
     scale_exponent,
@@ -35,8 +33,6 @@ DEFAULT_TOLERANCE = 1e-8
 MIN_DISCOUNT_GAP = 1e-10
 """The smallest 1 - discount: values are of the order of 1 / (1 - discount) rewards, and rounding
 errors of probabilities count as many times."""
-NEAR_GAPS = (1e-8, 1e-10, 1e-5, 1e-2)
-"""1 - discount of the problems that help to find the average reward; below, rounding decides."""
 
 
 @add_repr
@@ -125,7 +121,11 @@ def solve_stationary(
     reward = np.ldexp(reward, -k)
     tolerance = float(np.ldexp(choose_tolerance(mdp, tolerance), -k))
     if average:
-        found = find_gain(task, transition, reward, tolerance, mdp.name)
+        found = iterate_policies(transition, reward, 1.0, tolerance)
+        if not found.level:
+            check_one_class(task, transition, mdp.name)
+            why = f"was not found in {found.sweeps} sweeps; use a discount"
+            raise ValueError(f"the average reward of {mdp.name} {why}")
         v, error = found.values - found.values.mean(), found.half_spread
         discount, gain = 1.0, float(np.ldexp(found.mean_change, k))
     else:
@@ -136,30 +136,6 @@ def solve_stationary(
         v, error = found.values + ratio * found.mean_change, (ratio + 1.0) * found.half_spread
     played, error = found.policy if table is None else table, float(np.ldexp(error, k))
     return StationaryPlan(played, np.ldexp(v, k), discount, gain, error, found.sweeps, task)
-
-
-def find_gain(
-    task: Task, transition: csr_array, reward: Array, tolerance: float, name: str
-) -> PolicyIteration:
-    """Return the policy of the largest gain. Raise ValueError if the gain depends on the start."""
-    found = iterate_policies(transition, reward, 1.0, tolerance)
-    for gap in NEAR_GAPS:
-        if found.level or found.sweeps > MAX_SWEEPS:
-            break
-        # Slow to mix, or the policy has several recurrent classes. What is best with a discount is
-        # nearly best without, and its values are relative values also where classes earn the same.
-        near = iterate_policies(transition, reward, 1.0 - gap, tolerance)
-        sweeps = found.sweeps + near.sweeps
-        found = iterate_policies(
-            transition, reward, 1.0, tolerance, guess=near.values, policy=near.policy
-        )
-        found = found._replace(sweeps=sweeps + found.sweeps)
-    if not found.level:
-        check_one_class(task, transition, name)
-        raise ValueError(
-            f"the average reward of {name} was not found in {found.sweeps} sweeps; use a discount"
-        )
-    return found
 
 
 def check_stationary_discount(discount: Any) -> float:
