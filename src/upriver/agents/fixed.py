@@ -12,7 +12,7 @@ from upriver.agents.base import CheckedAgent, Episode
 from upriver.checks import Array, positive_integer
 from upriver.mdp import FiniteMDP, Task
 from upriver.planning import Plan, check_available, policy_type, random_actions, solve
-from upriver.planning.tables import mixture_or_actions, stationary_table
+from upriver.planning.tables import mixture_or_actions
 
 
 class ReferencePolicy(CheckedAgent):
@@ -98,9 +98,7 @@ class Fixed(ReferencePolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        stationary = self.task.infinite_horizon
-        given = stationary_table(self.task, self.table) if stationary else self.table
-        object.__setattr__(self, "table", mixture_or_actions(self.task, given))
+        object.__setattr__(self, "table", mixture_or_actions(self.task, self.table))
 
     def make_plan(self, state: None, rng: np.random.Generator) -> Plan:
         """Return the table, or one drawn from its probabilities."""

@@ -25,7 +25,6 @@ from upriver.mdp import Task
 from upriver.mnl.clusters import stack_influence
 from upriver.planning import mixture_or_actions, steps_of
 from upriver.planning.stationary import solve_visits as stationary_visits
-from upriver.planning.tables import stationary_table
 
 ROUNDS = 12  # steps of a search
 ENOUGH = 0.01  # a further step that promises less than this share of the gain is not made
@@ -326,8 +325,6 @@ def policy_table(task: Task, policy: Any) -> Array | None:
     """Return actions (H, S) or probabilities (1 | H, S*A); None for the behaviour."""
     if isinstance(policy, str) and policy == "behaviour":
         return None
-    if task.infinite_horizon:
-        policy = stationary_table(task, policy)
     table = mixture_or_actions(task, policy)
     return table if table.ndim == 2 else table.reshape(-1, len(task.sizes))
 

@@ -17,7 +17,7 @@ instead, which is policy iteration.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,9 +26,8 @@ from upriver.checks import Array
 from upriver.mdp import Task
 from upriver.planning.tables import check_policy_table
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
+Matrix = Any
+"""A `csr_array` of scipy.sparse, which is not imported before it is needed."""
 DAMPING = 0.1
 """Share of the old value that a step of a chain keeps for the average reward: periodic chains then
 settle."""
@@ -72,10 +71,10 @@ class PolicyIteration(NamedTuple):
     """Passes over the states, of all actions or of one."""
 
 
-def transition_matrix(task: Task, prob: Array) -> csr_array:
+def transition_matrix(task: Task, prob: Array) -> Matrix:
     """Return the probabilities (n,) of a task's triples as a matrix (S*A, S), without those of 0:
     they lead nowhere."""
-    from scipy.sparse import csr_array  # not before it is needed: it would slow `import upriver`
+    from scipy.sparse import csr_array
 
     shape = len(task.sizes), task.n_states
     matrix = csr_array((prob, task.successors, task.indptr), shape=shape, copy=True)
@@ -94,8 +93,8 @@ def scale_exponent(largest: float) -> int:
 
 
 def follow_policy(
-    transition: csr_array, reward: Array, task: Task, policy: Array
-) -> tuple[csr_array, Array]:
+    transition: Matrix, reward: Array, task: Task, policy: Array
+) -> tuple[Matrix, Array]:
     """Return the transition (S, S) and the reward (S,) of the chain of a policy.
 
     policy: whole numbers (S,), or action probabilities (S, A).
@@ -107,13 +106,13 @@ def follow_policy(
         mixture = np.eye(task.n_actions)[mixture]
     pairs = np.arange(mixture.size)
     select = csr_array((mixture.ravel(), (pairs // task.n_actions, pairs)))
-    chain: Any = select @ transition
+    chain = select @ transition
     chain.eliminate_zeros()
     return chain, select @ reward
 
 
 def iterate_policies(
-    transition: csr_array, reward: Array, discount: float, tolerance: float, *,
+    transition: Matrix, reward: Array, discount: float, tolerance: float, *,
     policy: Array | None = None, choose_model: Callable[[Array], None] | None = None,
 ) -> PolicyIteration:  # fmt: skip
     """Improve a policy until the changes of a backup are within `tolerance` of each other.
@@ -136,7 +135,7 @@ def iterate_policies(
 
 
 def run_policy_iteration(
-    transition: csr_array, reward: Array, discount: float, tolerance: float,
+    transition: Matrix, reward: Array, discount: float, tolerance: float,
     guess: Array | None, policy: Array | None, choose_model: Callable[[Array], None] | None,
 ) -> PolicyIteration:  # fmt: skip
     """Do one run of `iterate_policies`, from the values `guess` (S,) and a policy on.

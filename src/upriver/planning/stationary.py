@@ -8,7 +8,7 @@ them; where the bounds of the gain do not meet, the problem is refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,14 +19,12 @@ from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.validation import check_discount
 from upriver.planning import tables
 from upriver.planning.policy_iteration import (
+    Matrix,
     follow_policy,
     iterate_policies,
     scale_exponent,
     transition_matrix,
 )
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 DEFAULT_TOLERANCE = 1e-8
 """The default tolerance, times the range of the rewards where that is below 1."""
@@ -175,7 +173,7 @@ def largest_reward(reward: Array, exists: Array) -> float:
     return float(best or np.abs(reward[reward != 0.0]).min(initial=1.0))
 
 
-def check_one_class(task: Task, transition: csr_array, name: str) -> None:
+def check_one_class(task: Task, transition: Matrix, name: str) -> None:
     """Raise ValueError if there are two sets of states that some policy never leaves."""
     label = end_components(transition)
     classes = np.unique(label[label >= 0])
@@ -188,7 +186,7 @@ def check_one_class(task: Task, transition: csr_array, name: str) -> None:
         )
 
 
-def end_components(transition: csr_array) -> Array:
+def end_components(transition: Matrix) -> Array:
     """Return the maximal end component (S,) of each state, -1 where every policy leaves for good.
 
     Strongly connected components, without the pairs that may leave theirs, until none does.

@@ -34,24 +34,25 @@ def policy_columns(task: Task | None, table: Array) -> dict[str, Array]:
 
 
 def reordered(table: Array, states: Names, actions: Names, task: Task) -> Array:
-    """Return a policy (H, S) or (H, S, A) with these names in the order of a task.
+    """Return a policy (..., S) or (..., S, A) with these names in the order of a task.
 
     Raise ValueError if the task has a state that the policy does not know, or the policy plays an
     action that the task does not have.
     """
+    is_mixture = table.dtype.kind == "f"
     columns = task.state_names.numbers_in(states, "the policy")
     if columns is not None:
-        table = table[:, columns]
+        table = table.take(columns, axis=-2 if is_mixture else -1)
     if same_names(actions.given, task.action_names.given) and actions.size == task.n_actions:
         return table
-    played = np.unique(table) if table.ndim == 2 else np.flatnonzero(table.any(axis=(0, 1)))
+    played = np.unique(table.nonzero()[-1] if is_mixture else table)
     numbers = np.full(actions.size, -1)
     for a in played:
         numbers[a] = task.action_names.number(actions[a], "the policy's action")
-    if table.ndim == 2:
+    if not is_mixture:
         return numbers[table]
-    mixture = np.zeros((*table.shape[:2], task.n_actions))
-    mixture[:, :, numbers[played]] = table[:, :, played]
+    mixture = np.zeros((*table.shape[:-1], task.n_actions))
+    mixture[..., numbers[played]] = table[..., played]
     return mixture
 
 
@@ -61,10 +62,7 @@ def by_name(table: Array, source: Task | None, task: Task) -> Array:
         return table
     check_instance("plan.task", source, Task)
     check_instance("plan.policy", table, np.ndarray)
-    stepless = table.ndim == 1 or (table.dtype.kind == "f" and table.ndim == 2)
-    whole = reordered(table[None] if stepless else table, source.state_names,
-                      source.action_names, task)  # fmt: skip
-    return whole[0] if stepless else whole
+    return reordered(table, source.state_names, source.action_names, task)
 
 
 def stationary_table(task: Task, policy: Any) -> Array:
@@ -102,8 +100,12 @@ def match_table(task: Task, policy: Any) -> Array:
 
 
 def mixture_or_actions(task: Task, policy: Any) -> Array:
-    """Return actions (H, S), in the kernels' integer type, or probabilities (H, S, A), by name."""
-    table = check_policy_table(task, match_table(task, policy), (task.horizon,))
+    """Return actions (H, S), in the kernels' integer type, or probabilities (H, S, A), by name.
+
+    With an infinite horizon a policy of several steps must be the same at all.
+    """
+    table = (stationary_table if task.infinite_horizon else match_table)(task, policy)
+    table = check_policy_table(task, table, (task.horizon,))
     shape = task.horizon, task.n_states, task.n_actions
     shape = shape if table.dtype.kind == "f" else shape[:2]
     return np.ascontiguousarray(np.broadcast_to(table, shape))
