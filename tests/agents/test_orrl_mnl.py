@@ -48,7 +48,7 @@ def test_one_sample_explores_by_the_second_order_term_alone():
     values = [one.plan(one.init(), np.random.default_rng(seed)).v for seed in (0, 1)]
     assert values[0] == pytest.approx(values[1], abs=1e-12)
     many = up.agents.ORRLMNL(task, features, radius=0.01)
-    assert online.orrl_samples(task) == 22
+    assert online.theory_samples(task.horizon * task.max_successors) == 22
     values = [many.plan(many.init(), np.random.default_rng(seed)).v for seed in (0, 1)]
     assert np.abs(values[0] - values[1]).max() > 1e-3
 

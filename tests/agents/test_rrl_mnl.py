@@ -44,7 +44,7 @@ def test_plans_as_the_formulas_say(n_samples, alpha, per_step):
 def test_a_singleton_gets_no_noise_and_samples_default_to_the_theory():
     task = up.envs.riverswim(4, horizon=12).task("known")
     agent = up.agents.RRLMNL(task, up.features.one_hot(task), radius=0.1)
-    assert online.rrl_samples(task) == 16
+    assert online.theory_samples(task.horizon) == 16
     plan = agent.plan(agent.init(), np.random.default_rng(0))
     assert plan.q(11)[:, 0] == pytest.approx(task.reward[:, 0])
     assert (plan.q(11)[:, 1] != task.reward[:, 1]).all()

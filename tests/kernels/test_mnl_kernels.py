@@ -192,7 +192,7 @@ def test_products_and_variances_are_those_of_the_dense_inverse(case, rng):
 @pytest.mark.parametrize("local", [False, True])
 def test_refresh_computes_equations_1_3_and_5(case, local):
     features, task = case.features, case.task
-    new = running.new_model(features, LAM, 1, task.square_start[-1])
+    new = running.start(features, LAM, 1, with_products=True)
     new.counts[0] = case.counts
     none = np.empty(0, np.int64)
     given = none, none, False, local, *running.ONCE, running.NONE

@@ -1,6 +1,7 @@
 """Online Newton and mirror descent: against plain NumPy, a convex solver, and what is proved."""
 
 import tracemalloc
+from functools import partial
 
 import numba
 import numpy as np
@@ -38,9 +39,13 @@ def draw_episodes(features, theta, n, rng):
         yield Episode(np.array(states), np.array(actions), np.zeros(task.horizon))
 
 
+def take_newton_steps(features, model, episode, kappa, bound=None):
+    return online.learn(features, model, episode, kappa / 2, bound, mirror=False)
+
+
 STEPS = {
-    "newton": (online.newton_step, plain.newton, 0.3),
-    "mirror": (online.mirror_descent, plain.mirror, 0.7),
+    "newton": (take_newton_steps, plain.newton, 0.3),
+    "mirror": (partial(online.learn, mirror=True), plain.mirror, 0.7),
 }
 
 
@@ -153,7 +158,7 @@ def test_hessian_is_the_centred_outer_products_and_mirror_descent_a_damped_newto
         assert p @ centred == pytest.approx(np.zeros(3), abs=1e-14)
         assert hessian == pytest.approx(centred.T @ np.diag(p) @ centred)
         expected = theta - eta * np.linalg.solve(matrix + eta * hessian, gradient)
-        model = online.mirror_descent(features, model, episode, eta, np.inf)
+        model = online.learn(features, model, episode, eta, mirror=True)
         assert model.theta[0] == pytest.approx(expected)
         grown = matrix + likelihood.hessian(features, expected, counts, 0.0)
         assert likelihood.from_blocks(features, model.matrix[0]) == pytest.approx(grown)
@@ -212,7 +217,7 @@ def test_one_sample_leaves_the_centred_noise_at_zero(rng):
     for features in settings().values():
         model = online.start(features, 0.5, 6)
         for episode in draw_episodes(features, np.zeros(features.dimension), 5, rng):
-            model = online.mirror_descent(features, model, episode, 1.0, np.inf)
+            model = online.learn(features, model, episode, 1.0, mirror=True)
         assert online.noise(features, model, 1, rng, centred=True) == pytest.approx(0.0, abs=1e-14)
         several = online.noise(features, model, 5, rng, centred=True)
         assert (several[:, features.task.sizes > 1] > 0).all()
@@ -225,7 +230,7 @@ def test_noise_agrees_with_plain_numpy(n_parameters, rng):
     task, phi, n_samples = features.task, plain.dense(features), 4
     model = online.start(features, 0.5, n_parameters)
     for episode in draw_episodes(features, np.zeros(3), 5, rng):
-        model = online.mirror_descent(features, model, episode, 1.0, np.inf)
+        model = online.learn(features, model, episode, 1.0, mirror=True)
     draws = np.random.default_rng(3).standard_normal((task.horizon, 3, n_samples))
     centred = online.noise(features, model, n_samples, np.random.default_rng(3), centred=True)
     peak = online.noise(features, model, n_samples, np.random.default_rng(3), centred=False)
@@ -247,7 +252,7 @@ def test_noise_has_the_covariance_of_the_inverse(kind, rng):
     task, phi = features.task, plain.dense(features)
     model = online.start(features, 0.5, 1)
     for episode in draw_episodes(features, np.zeros(features.dimension), 3, rng):
-        model = online.mirror_descent(features, model, episode, 1.0, np.inf)
+        model = online.learn(features, model, episode, 1.0, mirror=True)
     draws = np.concatenate(
         [online.noise(features, model, 1, rng, centred=False) for _ in range(3000)]
     )
@@ -280,7 +285,7 @@ def test_a_pair_of_its_own_needs_one_number(centred, rng):
     features = settings()["one-hot"]
     model = online.start(features, 0.5, 1)
     for episode in draw_episodes(features, np.zeros(features.dimension), 3, rng):
-        model = online.mirror_descent(features, model, episode, 1.0, np.inf)
+        model = online.learn(features, model, episode, 1.0, mirror=True)
     layout, n_samples, n = features.layout, 5, 3000
     normals = rng.standard_normal((n, int(layout.size.sum()), n_samples))
     expected, none = np.zeros((n, len(features.task.sizes))), np.zeros(len(layout.size), bool)
@@ -302,7 +307,7 @@ def test_steps_drawn_apart_have_the_same_noise(per_step, rng, monkeypatch):
     features = settings()["one-hot"]
     model = online.start(features, 0.5, per_step)
     for episode in draw_episodes(features, np.zeros(features.dimension), 3, rng):
-        model = online.mirror_descent(features, model, episode, 1.0, np.inf)
+        model = online.learn(features, model, episode, 1.0, mirror=True)
     together = online.noise(features, model, 5, np.random.default_rng(2), True)
     monkeypatch.setattr(online, "AT_ONCE", 4 * int(features.layout.size.sum()) * 5)
     apart = online.noise(features, model, 5, np.random.default_rng(2), True)
@@ -313,7 +318,7 @@ def test_local_bonus_agrees_with_plain_numpy(rng):
     for features in settings().values():
         model = online.start(features, 0.5, 6)
         for episode in draw_episodes(features, np.zeros(features.dimension), 5, rng):
-            model = online.mirror_descent(features, model, episode, 1.0, np.inf)
+            model = online.learn(features, model, episode, 1.0, mirror=True)
         bonus = online.local_bonus(features.task, model, 0.7, 0.2)
         for c in range(6):
             matrix = likelihood.from_blocks(features, model.matrix[c])
@@ -324,9 +329,9 @@ def test_local_bonus_agrees_with_plain_numpy(rng):
 
 def test_numbers_of_the_theory():
     task = up.envs.riverswim(4, horizon=12).task("local")
-    assert (online.rrl_samples(task), online.orrl_samples(task)) == (16, 22)
+    assert [online.theory_samples(n) for n in (12, 12 * task.max_successors)] == [16, 22]
     long = up.envs.riverswim(8, horizon=24).task("local")
-    assert (online.rrl_samples(long), online.orrl_samples(long)) == (20, 26)
+    assert [online.theory_samples(n) for n in (24, 24 * long.max_successors)] == [20, 26]
     features = up.features.one_hot(task)
     assert online.theory_step(features, 6.0) == pytest.approx(10.03, abs=0.01)
     lam = online.mirror_regularization(features, 6.0)
@@ -343,7 +348,7 @@ def test_learning_changes_no_input_and_keeps_its_size(rng):
     copies = [np.copy(x) for x in first]
     model = first
     for episode in draw_episodes(features, np.zeros(features.dimension), 30, rng):
-        model = online.mirror_descent(features, model, episode, 1.0, np.inf)
+        model = online.learn(features, model, episode, 1.0, mirror=True)
     assert all(np.array_equal(x, y) for x, y in zip(first, copies, strict=True))
     assert [np.shape(x) for x in model] == [np.shape(x) for x in first]
 
@@ -355,7 +360,7 @@ def test_bad_inputs_are_named(rng):
     with pytest.raises(
         ValueError, match=r"step 1 of the episode went from \(s=1, a=.right.\) to 3"
     ):
-        online.newton_step(features, model, jump, 0.1, np.inf)
+        take_newton_steps(features, model, jump, 0.1)
     with pytest.raises(ValueError, match="kappa is 2"):
         online.newton_radius(2, 1.0)
     with pytest.raises(ValueError, match="delta is 0"):

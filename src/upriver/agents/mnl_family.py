@@ -136,7 +136,7 @@ class MirrorDescentLearner(OnlineLearner):
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> online.Online:
         rate, bound = self.step_size, self.theta_bound
-        return online.mirror_descent(self.features, state.model, episode, rate, bound)
+        return online.learn(self.features, state.model, episode, rate, bound, mirror=True)
 
 
 def evidence(features: Features, k: int, model: Any, radius: Any = None) -> Evidence:

@@ -53,15 +53,15 @@ class RRLMNL(OnlineLearner):
 
     def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the perturbed values with theta_k and sigma_k."""
-        n, model = self.n_samples or online.rrl_samples(self.task), state.model
+        n, model = self.n_samples or online.theory_samples(self.task.horizon), state.model
         noise = online.noise(self.features, model, n, rng, centred=False)
         return self.induce(
             model.prob, self.reward(state), clip_q_above, rng, noise, self.sigma(state)
         )
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> online.Online:
-        kappa, bound = self.kappa, self.theta_bound
-        return online.newton_step(self.features, state.model, episode, kappa, bound)
+        rate, bound = self.kappa / 2.0, self.theta_bound
+        return online.learn(self.features, state.model, episode, rate, bound, mirror=False)
 
     def sigma(self, state: State) -> float:
         """Return sigma_k = H alpha_k, the scale of the perturbation."""
@@ -92,8 +92,9 @@ class ORRLMNL(MirrorDescentLearner):
 
     def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the perturbed values with theta_k, sigma_k and beta_k."""
-        n, model = self.n_samples or online.orrl_samples(self.task), state.model
-        beta, horizon = self.beta(state), self.task.units.max_value
+        task, model = self.task, state.model
+        n = self.n_samples or online.theory_samples(task.horizon * task.max_successors)
+        beta, horizon = self.beta(state), task.units.max_value
         noise = online.noise(self.features, model, n, rng, centred=True)
         bonus = horizon * beta * noise + 3.0 * horizon * (beta * model.max_norm) ** 2
         return self.induce(model.prob, self.reward(state), clip_q_above, rng, bonus)

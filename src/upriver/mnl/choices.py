@@ -22,7 +22,6 @@ CHUNK_NUMBERS = 65_536  # numbers of a chunk of rows
 SHARE = 1 / 8  # of the situations are in a sample
 PER_FEATURE = 200  # but at least this many situations for each feature
 PIECES = 16  # taken at this many places or more, since data may come sorted
-PIECE = 4_000_000  # choices whose scores are summed by cluster at once
 PARTS = 16  # of large data, whatever the number of threads: their sum is always the same
 NO_ROWS = np.empty((0, 0))
 
@@ -61,39 +60,34 @@ class Choices:
     def evaluate(self, theta: Array, with_hessian: bool) -> tuple[float, Array, Any]:
         """Return the loss (2), its gradient (d,) and its Hessian (d, d), or None."""
 
-        def part(first: int, last: int) -> tuple[float, Array, Any]:
-            return self.evaluate_chunks(theta, self.chunks[first:last], with_hessian)
+        d, n = len(theta), len(self.chunks)
 
-        n = len(self.chunks)
+        def evaluate_chunks(first: int, last: int) -> tuple[float, Array, Any]:
+            loss, gradient = 0.0, np.zeros(d)
+            hessian = np.zeros((d, d)) if with_hessian else None
+            for low, high in self.chunks[first:last]:
+                x = self.rows(low, high)
+                residual = x @ theta  # for now the logits
+                centred = np.empty(x.shape) if with_hessian else NO_ROWS
+                loss += kernels.likelihood.evaluate_chunk(
+                    self.indptr, low, high, x, self.counts, self.visits, residual, centred
+                )
+                gradient += residual @ x
+                if hessian is not None:
+                    hessian += centred.T @ centred
+            return loss, gradient, hessian
+
         if len(self.counts) < kernels.LARGE:
-            parts = [part(0, n)]
+            parts = [evaluate_chunks(0, n)]
         else:
-            parts = kernels.compiled.parallel_ranges(part, n, PARTS)
+            parts = kernels.compiled.parallel_ranges(evaluate_chunks, n, PARTS)
         gradient = self.lam * theta
         loss = 0.5 * float(gradient @ theta)
-        hessian: Any = self.lam * np.eye(len(theta)) if with_hessian else None
+        hessian: Any = self.lam * np.eye(d) if with_hessian else None
         for more, slope, bend in parts:
             loss += more
             gradient += slope
             hessian = hessian + bend if with_hessian else None
-        return loss, gradient, hessian
-
-    def evaluate_chunks(
-        self, theta: Array, chunks: list[tuple[int, int]], with_hessian: bool
-    ) -> tuple[float, Array, Any]:
-        """Return the same for some chunks, without the ridge."""
-        loss, gradient = 0.0, np.zeros(len(theta))
-        hessian = np.zeros((len(theta), len(theta))) if with_hessian else None
-        for first, last in chunks:
-            x = self.rows(first, last)
-            residual = x @ theta  # for now the logits
-            centred = np.empty(x.shape) if with_hessian else NO_ROWS
-            loss += kernels.likelihood.evaluate_chunk(
-                self.indptr, first, last, x, self.counts, self.visits, residual, centred
-            )
-            gradient += residual @ x
-            if hessian is not None:
-                hessian += centred.T @ centred
         return loss, gradient, hessian
 
     def rows_of(self, first: int, last: int) -> slice:
@@ -149,21 +143,18 @@ class Choices:
     def cluster_scores(
         self, theta: Array, cluster: Array, chosen: Array, weights: Array | None = None
     ) -> Array:
-        """Return (C, d) the sums of the scores of each cluster, made from pieces of the choices.
+        """Return (C, d) the sums of the scores of each cluster.
 
         cluster, chosen, weights (m,): the cluster of each choice, its row and how often it counts.
         """
+        weights = np.ones(len(cluster)) if weights is None else weights
         sums = np.zeros((int(cluster.max()) + 1, len(theta)))
-        probability = self.probabilities(theta)
-        for at in range(0, len(cluster), PIECE):
-            some = slice(at, at + PIECE)
-            of, rows = cluster[some], chosen[some]
-            times = np.ones(len(of)) if weights is None else weights[some]
-            least, most = int(of.min()), int(of.max()) + 1  # few where choices come by cluster
-            shape = most - least, len(self.counts)
-            times = sparse.csc_array((times, (of - least, rows)), shape)
-            for low, high, score in self.scores(probability):
-                sums[least:most] += times[:, low:high] @ score
+        shape = len(sums), len(self.counts)
+        times = sparse.csc_array((weights, (cluster, chosen)), shape)
+        for low, high, score in self.scores(self.probabilities(theta)):
+            part = times[:, low:high].tocsr()
+            some = np.flatnonzero(np.diff(part.indptr))
+            sums[some] += part[some] @ score
         return sums
 
 

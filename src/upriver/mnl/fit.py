@@ -8,6 +8,7 @@ features (one-hot) are solved one by one in compiled code (`kernels.model`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -76,22 +77,17 @@ def fit_mnl(
         )
     if features.spread == "estimate":
         features = pool(unpooled(features), estimate_spread(features, n, lam))
-    task, n_iter, converged = features.task, 0, True
-    if sparse.issparse(features.matrix):
-        theta = np.zeros(features.dimension)
-        scale = features.triple_scale
-        failed, *_ = fit_blocks(features, n[None], theta[None], lam, scale, local=False)
-        check_identified(features, failed)
-        if lam == 0.0:
-            check_finite(features, theta, n)
-    else:
-        tol, max_iter = positive_number("tol", tol), positive_integer("max_iter", max_iter)
-        found = fit_newton(visited(features, n, lam), features.names, tol, max_iter)
-        theta, n_iter, converged = found.theta, found.n_iter, found.converged
+    if not sparse.issparse(features.matrix):
+        data = visited(features, n, lam)
+        fitted = fit_dense(data, features.names, np.empty(0), None, None, tol, max_iter)
+        return replace(fitted, features=features, counts=n, scatter=None)
+    task, theta = features.task, np.zeros(features.dimension)
+    failed, *_ = fit_blocks(features, n[None], theta[None], lam, features.triple_scale, local=False)
+    check_identified(features, failed)
+    if lam == 0.0:
+        check_finite(features, theta, n)
     return FittedMNL(
         theta=theta,
-        n_iter=n_iter,
-        converged=converged,
         log_likelihood=-likelihood.loss(features, theta, n, 0.0),
         null_log_likelihood=-float(task.by_pair(n) @ np.log(np.maximum(task.sizes, 1))),
         n_observations=float(n.sum()),
@@ -102,6 +98,18 @@ def fit_mnl(
         spans=partial(visited_spans, features, n),
         counts=n,
     )
+
+
+def fit_standardized(features: Features, counts: Array, lam: float) -> FittedMNL:
+    """Fit with the ridge in the units of `features.standardized`, not in those of the columns."""
+    fit, scale = fit_mnl(features.standardized, counts, lam), np.ones(features.dimension)
+    scale[: features.n_shared] = features.columns.scale
+    theta = fit.theta / scale
+    return replace(
+        fit, theta=theta, features=features, scale=scale,
+        hessian=partial(likelihood.hessian, features, theta, fit.counts, lam * scale**2),
+        spans=partial(visited_spans, features, fit.counts),
+    )  # fmt: skip
 
 
 def check_finite(features: Features, theta: Array, counts: Array) -> None:

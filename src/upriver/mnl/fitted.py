@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from textwrap import fill
 from typing import Any
 
 import numpy as np
 from scipy import sparse, special
-from scipy.sparse.linalg import aslinearoperator
 
 from upriver.checks import Array, check_kinds, open_fraction
 from upriver.display import Card, add_repr, to_frame
@@ -189,9 +188,8 @@ class FittedMNL(Estimates):
     """The number of Newton steps; 0 where blocks of sparse features were fitted one by one."""
     converged: bool = True
     """Whether the estimate is the maximum; a fit that stopped before has given a warning."""
-    standard: tuple[FittedMNL, Array] | None = None
-    """Where the ridge is in other units of the columns: the fit in these, and (d,) how many of
-    them the unit of each column is."""
+    scale: Array | None = None
+    """(d,) the unit of each column that the ridge is for, where these are not the user's."""
 
     @property
     def fitted(self) -> FittedMNL:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -282,15 +280,12 @@ class FittedMNL(Estimates):
     @cached_property
     def bread(self) -> Any:
         """(d, d) inverse of the observed information (with its ridge), dense or sparse."""
-        if self.standard is not None:
-            fit, scale = self.standard
-            return scale_both_sides(fit.bread, 1.0 / scale)
         if self.is_pooled:
             return pooled.covariance(*self.data)
+        lam = float(np.min(self.ridge))
         if self.features is not None and sparse.issparse(self.information):
             flat = likelihood.to_blocks(self.features, self.information)
             layout = self.features.layout
-            lam = self.regularization
             for m in np.unique(layout.size):
                 of_size = np.flatnonzero(layout.size == m)
                 at = layout.matrix_start[of_size][:, None] + np.arange(m * m)
@@ -301,25 +296,14 @@ class FittedMNL(Estimates):
                 inverse = np.einsum("bij,bj,bkj->bik", axes, 1.0 / values, axes)
                 flat[at] = inverse.reshape(-1, m * m)
             return likelihood.from_blocks(self.features, flat)
-        solve = solver(self.information, self.names, self.regularization)
-        return solve(np.eye(len(self.theta)))
+        return solver(self.information, self.names, lam)(np.eye(len(self.theta)))
 
     @cached_property
     def standard_errors(self) -> Array:
         """Square roots of the diagonal of the covariance, for all but the triple effects."""
-        if self.standard is not None:
-            return self.standard[0].standard_errors / self.standard[1][: self.n_listed]
         if self.is_pooled:
             return np.sqrt(pooled.shared_variances(*self.data))
         return np.sqrt(self.covariance.diagonal())
-
-    def in_units_of(self, features: Features, scale: Array) -> FittedMNL:
-        """Return the same fit on features whose columns are `scale` (d,) times the present ones."""
-        return replace(
-            self, theta=self.theta / scale, features=features, standard=(self, scale),
-            hessian=partial(scaled_information, self, scale),
-            spans=partial(scaled_spans, self, scale),
-        )  # fmt: skip
 
     @property
     def pseudo_r2(self) -> float:
@@ -328,9 +312,14 @@ class FittedMNL(Estimates):
         return 1.0 - self.log_likelihood / null if null else float("nan")
 
     @property
+    def ridge(self) -> Any:
+        """The ridge of all columns, or (d,) of each, in the units of the features."""
+        return self.regularization * (1.0 if self.scale is None else self.scale**2)
+
+    @property
     def data(self) -> Any:
         """(features, theta, counts, ridge) of a transition model."""
-        return self.features, self.theta, self.counts, self.regularization
+        return self.features, self.theta, self.counts, self.ridge
 
     def card(self) -> Card:
         n = float(self.n_observations)
@@ -418,34 +407,14 @@ class FittedMNL(Estimates):
             f"standard errors: {self.errors_text}",
         ]
         if self.is_pooled:
-            features, theta, _, lam = self.data
+            deviation = self.transition_features().spread / np.sqrt(self.regularization)
             lines.append(
-                f"triple effects (not listed): {len(theta) - self.n_listed}, with the standard "
-                f"deviation {features.spread / np.sqrt(lam):.3g}"
+                f"triple effects (not listed): {len(self.theta) - self.n_listed}, with the "
+                f"standard deviation {deviation:.3g}"
             )
         return "\n".join(
             [*wrap_lines(lines), *self.coefficient_lines(limit), *wrap_lines(self.warnings)]
         )
-
-
-def scaled_information(fit: FittedMNL, scale: Array) -> Any:
-    return scale_both_sides(fit.information, scale)
-
-
-def scaled_spans(fit: FittedMNL, scale: Array) -> Array:
-    assert fit.spans is not None
-    return fit.spans() * scale[: fit.n_listed]
-
-
-def scale_both_sides(matrix: Any, scale: Array) -> Any:
-    """Return diag(scale) matrix diag(scale), for a dense or sparse matrix or a LinearOperator."""
-    if isinstance(matrix, np.ndarray):
-        return scale[:, None] * matrix * scale
-    diagonal = sparse.diags_array(scale)
-    if sparse.issparse(matrix):
-        return diagonal @ matrix @ diagonal
-    diagonal = aslinearoperator(diagonal)
-    return diagonal @ matrix @ diagonal
 
 
 def log_odds_intervals(

@@ -26,38 +26,34 @@ def probabilities(features: Features, theta: Array) -> Array:
 
 def log_probabilities(features: Features, theta: Array) -> Array:
     """Return (n,) log P_theta(s' | s, a) of every triple."""
-    logits = np.asarray(features.matrix @ check_theta(features, theta))
+    logits = np.asarray(features.matrix @ theta)
     return log_softmax(features.task.indptr, logits)
 
 
 def loss(features: Features, theta: Array, counts: Array, regularization: float) -> float:
     """Return eq. (2): -sum n log P_theta + (lambda / 2) ||theta||^2."""
-    weights = check_counts(features, counts)
-    fit = -float(weights @ log_probabilities(features, theta))
+    fit = -float(counts @ log_probabilities(features, theta))
     return fit + (0.5 * regularization * float(theta @ theta) if regularization else 0.0)
 
 
 def gradient(features: Features, theta: Array, counts: Array, regularization: float) -> Array:
     """Return (d,) the gradient of (2): sum (N P_theta - n) varphi + lambda theta."""
-    weights = check_counts(features, counts)
-    expected = visits(features, weights) * probabilities(features, theta)
-    return features.matrix.T @ (expected - weights) + regularization * theta
+    expected = visits(features, counts) * probabilities(features, theta)
+    return features.matrix.T @ (expected - counts) + regularization * theta
 
 
 def hessian(features: Features, theta: Array, counts: Array, regularization: float) -> Any:
     """Return (d, d) the Hessian of (2): sum N P (varphi - mean)(varphi - mean)^T + lambda I.
 
-    It is dense for dense features, otherwise scipy.sparse: block diagonal, and bordered where there
-    are triple effects.
+    `regularization` may be (d,), a lambda for each column. The result is dense for dense features,
+    otherwise scipy.sparse: block diagonal, and bordered where there are triple effects.
     """
     task, rows = features.task, features.matrix
     p = probabilities(features, theta)
     pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
     average = sparse.csr_array((p, np.arange(len(p)), task.indptr), shape=(len(task.sizes), len(p)))
     centred = rows - (average @ rows)[pair]
-    return second_moment(
-        centred, visits(features, check_counts(features, counts)) * p, regularization
-    )
+    return second_moment(centred, visits(features, counts) * p, regularization)
 
 
 def second_moment(rows: Any, weights: Array, regularization: float) -> Any:
@@ -65,9 +61,9 @@ def second_moment(rows: Any, weights: Array, regularization: float) -> Any:
     d = rows.shape[1]
     if sparse.issparse(rows):
         root = sparse.dia_array((np.sqrt(weights)[None], [0]), shape=(len(weights),) * 2) @ rows
-        return sparse.csr_array(root.T @ root + regularization * sparse.eye_array(d))
+        return sparse.csr_array(root.T @ root + sparse.diags_array(np.full(d, regularization)))
     root = np.sqrt(weights)[:, None] * rows
-    return root.T @ root + regularization * np.eye(d)
+    return root.T @ root + np.diag(np.full(d, regularization))
 
 
 def visits(features: Features, counts: Array) -> Array:
@@ -95,17 +91,6 @@ def block_entries(features: Features) -> tuple[Array, Array]:
     first = layout.blocks["first_feature"][:-1]
     start, size = np.repeat(first, area), np.repeat(layout.size, area)
     return layout.features[start + place // size], layout.features[start + place % size]
-
-
-def check_theta(features: Features, theta: Array) -> Array:
-    """Return theta as a contiguous array; raise a ValueError for a wrong shape or value."""
-    theta = np.ascontiguousarray(theta, dtype=np.float64)
-    if theta.shape != (features.dimension,):
-        raise ValueError(f"theta has shape {theta.shape}; it must be ({features.dimension},)")
-    if not np.isfinite(theta).all():
-        i = int(np.argmin(np.isfinite(theta)))
-        raise ValueError(f"theta[{i}] is {theta[i]}; it must be finite")
-    return theta
 
 
 def check_counts(features: Features, counts: Any) -> Array:

@@ -69,21 +69,10 @@ def start(
     Here and in `absorb`, local: use the Hessian of (2) at theta_hat in place of the Gram matrix;
     weights: how the standard errors of pairs count in `inverse_products`, see `ErrorWeights`.
     """
-    size = 0
+    task, n_products = features.task, 0
     if with_products:
-        size = int((features.layout.product_start if factored else features.task.square_start)[-1])
-    model = new_model(features, regularization, n_parameters, size)
-    model = model if spread is None else model._replace(spread=spread)
-    bring_up_to_date(features, model, NO_STEPS, NO_STEPS, True, local, weights)
-    return model
-
-
-def new_model(
-    features: Features, regularization: float, n_parameters: int, n_products: int
-) -> Model:
-    """Return a model without data whose norms and determinants are still to be computed."""
-    task = features.task
-    return Model(
+        n_products = int((features.layout.product_start if factored else task.square_start)[-1])
+    model = Model(
         counts=np.zeros((n_parameters, task.n_triples)),
         theta=np.zeros((n_parameters, features.dimension)),
         prob=np.tile(1.0 / np.repeat(task.sizes, task.sizes), (n_parameters, 1)),
@@ -91,8 +80,10 @@ def new_model(
         inverse_products=np.zeros((n_parameters, n_products)),
         logdet=np.full((n_parameters, len(features.layout.size)), nan),
         regularization=regularization,
-        spread=features.triple_scale,
+        spread=features.triple_scale if spread is None else spread,
     )
+    bring_up_to_date(features, model, NO_STEPS, NO_STEPS, True, local, weights)
+    return model
 
 
 def absorb(

@@ -1,7 +1,6 @@
 """Maximum likelihood of choice data: Newton's method with few Hessians.
 
-A fit on a sample gives the start and the Hessian. From there one gradient per step suffices: secant
-pairs (limited-memory BFGS) correct the Hessian of the sample.
+A fit on a sample gives the start and the Hessian, with which one gradient per step suffices.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from upriver.checks import Array
 from upriver.mnl.choices import Choices
 
 DECREMENT = 1e-12  # squared Newton decrement at which the step is the last
-SETTLED = 1e-2  # squared decrement below which the last Hessian is good enough to go on with
+APPROXIMATE = 1e-3  # share of the tolerance that a step with an approximate Hessian may leave
 SAMPLED = 0.1  # squared decrement at which the fit of a sample is as good as the sample
 SLOW = 0.25  # a squared decrement that falls by less than this calls for a new Hessian
 VANISHED = 1e-6  # share of its first information at which a coefficient is on its way to infinity
@@ -45,13 +44,7 @@ def fit_newton(
     names are the columns, for error messages; tol: the squared Newton decrement at which the step
     is the last. Raises a ValueError where no minimum exists, and warns after `max_iter` steps.
     """
-    weight = float(data.visits.sum())
-    if 0.0 < weight < 1.0:  # the tolerances are meant for data that weigh at least one observation
-        heavier = Choices(
-            data.indptr, data.x, data.counts / weight, data.visits / weight, data.lam / weight,
-        )  # fmt: skip
-        found = fit_newton(heavier, names, tol, max_iter)
-        return found._replace(loss=found.loss * weight)
+    tol *= min(float(data.visits.sum()), 1.0)  # it is meant for data that weigh an observation
     theta = np.zeros(data.x.shape[1])
     sampled = data.sample()
     if sampled is not None:
@@ -71,78 +64,49 @@ def newton(
     """Minimise (2) by Newton's method with step halving, from theta on.
 
     The step whose squared decrement is at most `tolerance` is the last. `hessian` is an approximate
-    one to begin with, lower triangle, which is replaced only if steps with it make slow progress;
-    without it every step computes its Hessian until the squared decrement is below SETTLED. Raises
-    a ValueError if there is no ridge and a coefficient is not identified or goes to infinity.
+    one to begin with, lower triangle, which serves for all steps unless their progress is slow;
+    without it every step computes its own. Raises a ValueError if there is no ridge and a
+    coefficient is not identified or goes to infinity.
     """
-    given = hessian is not None
-    evaluate, ridge = data.evaluate, data.lam
-    loss, gradient, computed = evaluate(theta, not given)
-    last: Any = hessian if given else computed
-    hessian = last
-    begun_with, begun = last, np.diag(last).copy()
-    before = np.inf
-    pairs: list[tuple[Array, Array, float]] = []
+    is_exact, ridge = hessian is None, data.lam
+    loss, gradient, computed = data.evaluate(theta, is_exact)
+    new = computed if is_exact else hessian
+    begun, before = np.diag(new).copy(), np.inf
     for n_iter in range(1, max_iter + 1):
-        if hessian is not None:
-            vanished = np.diag(hessian) < VANISHED * begun
-            if ridge == 0.0 and vanished.any():
+        if new is not None:
+            if ridge == 0.0 and (np.diag(new) < VANISHED * begun).any():
                 raise separated(data, names, theta)
             try:
-                solve = solver(hessian, names, ridge)
+                solve = solver(new, names, ridge)
             except ValueError as error:
-                if hessian is begun_with:
+                if n_iter == 1:
                     raise
                 raise separated(data, names, theta) from error
-            last, pairs = hessian, []
-        step = direction(solve, pairs, gradient)
+            hessian = new
+        step = solve(gradient)
         decrement = float(gradient @ step)
-        if decrement <= max(tolerance, 1e-15 * abs(loss)):
-            return Minimum(theta - step, loss - 0.5 * decrement, last, n_iter)
-        slow = hessian is None and decrement > SLOW * before
-        fresh = slow or (not given and decrement > SETTLED)
-        given = given and not fresh
-        before = decrement
+        share = 1.0 if is_exact else APPROXIMATE
+        if decrement <= share * max(tolerance, 1e-15 * abs(loss)):
+            return Minimum(theta - step, loss - 0.5 * decrement, hessian, n_iter)
+        is_exact, before = is_exact or decrement > SLOW * before, decrement
         size = 1.0
         while True:
             trial = theta - size * step
-            trial_loss, trial_gradient, hessian = evaluate(trial, fresh)
+            trial_loss, trial_gradient, new = data.evaluate(trial, is_exact)
             near = decrement <= 1e-11 * abs(loss)  # rounding hides the decrease
             if trial_loss <= loss - 1e-4 * size * decrement or near:
                 break
             size *= 0.5
             if size < 1e-10:
                 if ridge > 0.0:  # there is a minimum, and rounding hides the rest of the way
-                    return Minimum(theta, loss, last, n_iter)
+                    return Minimum(theta, loss, hessian, n_iter)
                 raise RuntimeError("the maximum-likelihood fit found no step that improves it")
-        moved, turned = trial - theta, trial_gradient - gradient
-        if (product := float(moved @ turned)) > 0.0:
-            pairs.append((moved, turned, 1.0 / product))
         theta, loss, gradient = trial, trial_loss, trial_gradient
     if max_iter >= ITERATIONS and ridge == 0.0:  # so many steps go to infinity
         raise separated(data, names, theta)
     warnings.warn(f"the fit did not converge in {max_iter} iterations; use a larger max_iter",
-                  ConvergenceWarning, stacklevel=5)  # fmt: skip
-    return Minimum(theta, loss, last, max_iter, False)
-
-
-def direction(
-    solve: Callable[[Array], Array], pairs: list[tuple[Array, Array, float]], gradient: Array
-) -> Array:
-    """Return the inverse of the factored Hessian, corrected by secant pairs, times the gradient.
-
-    The two loops of limited-memory BFGS (Nocedal 1980), with the Hessian where it has a multiple
-    of the identity.
-    """
-    result = gradient.copy()
-    along = []
-    for moved, turned, rho in reversed(pairs):
-        along.append(rho * float(moved @ result))
-        result -= along[-1] * turned
-    result = solve(result)
-    for (moved, turned, rho), a in zip(pairs, reversed(along), strict=True):
-        result += (a - rho * float(turned @ result)) * moved
-    return result
+                  ConvergenceWarning, stacklevel=6)  # fmt: skip
+    return Minimum(theta, loss, hessian, max_iter, False)
 
 
 def solver(hessian: Array, names: Sequence[str] | None, ridge: float) -> Callable[[Array], Array]:

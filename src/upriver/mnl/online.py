@@ -75,27 +75,14 @@ def start(features: Features, regularization: float, n_parameters: int) -> Onlin
     return model
 
 
-def newton_step(
-    features: Features, model: Online, episode: Any, kappa: float,
-    theta_bound: float | None = None,
-) -> Online:  # fmt: skip
-    """Return the model after the online Newton steps of an episode; theta_bound is L_theta."""
-    return learn(features, model, episode, kappa / 2.0, theta_bound, mirror=False)
-
-
-def mirror_descent(
-    features: Features, model: Online, episode: Any, step_size: float,
-    theta_bound: float | None = None,
-) -> Online:  # fmt: skip
-    """Return the model after the mirror descent steps of an episode; step_size is eta."""
-    return learn(features, model, episode, step_size, theta_bound, mirror=True)
-
-
 def learn(
     features: Features, model: Online, episode: Any, rate: float,
-    theta_bound: float | None, mirror: bool,
+    theta_bound: float | None = None, *, mirror: bool,
 ) -> Online:  # fmt: skip
-    """Return the model after the steps of an episode, see `kernels.online.learn`."""
+    """Return the model after the steps of an episode; theta_bound is L_theta.
+
+    They are steps of mirror descent, with the rate eta, or online Newton steps, with kappa / 2.
+    """
     new = Online._make([*(x.copy() for x in model[:-1]), model.regularization])
     bound = inf if theta_bound is None else theta_bound
     run_steps(features, new, episode.states, episode.actions, rate, bound, mirror)
@@ -175,14 +162,9 @@ AT_ONCE = 2_000_000  # normals that are held in memory, unless one step alone ne
 PHI_1 = 0.5 * (1.0 + erf(sqrt(0.5)))  # the standard normal distribution function at 1
 
 
-def rrl_samples(task: Task) -> int:
-    """Return M = ceil(1 - log H / log Phi(1)) of RRL-MNL: 16 at H = 12, 20 at H = 24."""
-    return ceil(1.0 - log(task.horizon) / log(PHI_1))
-
-
-def orrl_samples(task: Task) -> int:
-    """Return M = ceil(1 - log(H U) / log Phi(1)) of ORRL-MNL: 22 at H = 12, U = 3."""
-    return ceil(1.0 - log(task.horizon * task.max_successors) / log(PHI_1))
+def theory_samples(n: int) -> int:
+    """Return M = ceil(1 - log n / log Phi(1)), n = H of RRL-MNL and H U of ORRL-MNL."""
+    return ceil(1.0 - log(n) / log(PHI_1))
 
 
 @dataclass(frozen=True)

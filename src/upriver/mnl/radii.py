@@ -6,9 +6,10 @@ constants. The Gram matrix (5) is here too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import log, sqrt
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from upriver.checks import (
     Array,
@@ -45,10 +46,8 @@ class Evidence(NamedTuple):
     """Parameters for which the radius must hold at once: H with one parameter per step."""
 
 
-class Radius(Protocol):
-    """beta_k as a function of what has been seen."""
-
-    def __call__(self, evidence: Evidence, /) -> float: ...
+Radius = Callable[[Evidence], float]
+"""beta_k as a function of what has been seen."""
 
 
 class PracticalRadius:
@@ -64,7 +63,10 @@ class PracticalRadius:
 class TheoryRadius:
     """The base of radii of a theorem: kappa and delta in (0, 1), L_theta > 0, rounds >= 1."""
 
+    reads_information: ClassVar[bool] = False
     theta_bound: float
+    beta: Callable[[Evidence], float]
+    """beta_k where a feature is nonzero."""
 
     def __post_init__(self) -> None:
         for name in ("kappa", "delta"):
@@ -75,10 +77,6 @@ class TheoryRadius:
     def __call__(self, e: Evidence) -> float:
         """Return beta_k; it is 0 where no feature is nonzero, for then the model is known."""
         return self.beta(e) if e.norm_bound > 0.0 else 0.0
-
-    def beta(self, e: Evidence) -> float:
-        """Return beta_k where a feature is nonzero."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -116,8 +114,6 @@ class lemma1_radius(TheoryRadius):
     is derived for L_varphi = 1 only; see `corrected_radius`.
     """
 
-    reads_information: ClassVar[bool] = False
-
     kappa: float
     theta_bound: float
     """L_theta."""
@@ -143,6 +139,8 @@ class corrected_radius(TheoryRadius):
     theta_hat_k and theta*. A bound over the ball of radius L_theta is one only while theta_hat_k
     stays in that ball: (3) does not keep it there.
     """
+
+    reads_information: ClassVar[bool] = True
 
     kappa: float
     theta_bound: float

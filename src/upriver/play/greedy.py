@@ -11,7 +11,7 @@ from upriver.agents.counts import CountLearner, frequencies
 from upriver.agents.ucrl_mnl_lr import UCRLMNLLR
 from upriver.checks import Array
 from upriver.features import pooled, unpooled
-from upriver.mnl.fit import fit_mnl
+from upriver.mnl.fit import fit_mnl, fit_standardized
 from upriver.mnl.fitted import FittedMNL
 from upriver.planning import Plan, backward_induction, clip_nothing
 from upriver.play.policy import Policy
@@ -76,9 +76,7 @@ def fitted_model(agent: Any, state: Any) -> FittedMNL:
     total, lam = counts.sum(axis=0), state.model.regularization
     if agent.model_features is agent.features:
         return fit_mnl(features, total, lam)
-    scale = np.ones(features.dimension)
-    scale[: features.n_shared] = features.columns.scale
-    return fit_mnl(features.standardized, total, lam).in_units_of(features, scale)
+    return fit_standardized(features, total, lam)
 
 
 def learner_of(run: Any) -> Any:
