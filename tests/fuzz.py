@@ -173,7 +173,7 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         "riverswim": (envs.riverswim, {"n_states": 4, "horizon": 3, "variant": "paper"}),
         "features.from_function": (features.from_function, {"task": TASK, "function": lambda s, a, s2: [1.0, 0.0], "names": ["a", "b"]}),
         "features.pooled": (features.pooled, {"shared": PHI, "spread": 1.0}),
-        "features.recentre": (features.recentre, {"features": PHI, "reference": None}),
+        "features.recentre": (features.recentre, {"features": PHI}),
         "parse": (experiments.parse, {"data": SPEC}),
         "load": (experiments.load, {"name": "quick"}),
         "check": (experiments.check, {"folder": folder / "results"}),

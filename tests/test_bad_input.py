@@ -110,8 +110,6 @@ CASES = {
     "ragged clusters": (lambda: up.fit_choices(X, [1, 0, 0, 1], [0, 0, 1, 1], cluster=[[1], [1, 2]]), "cluster must hold numbers, or text"),
     "a table of numbers for an agent": (lambda: up.experiments.parse({"name": "x", "episodes": 1, "seeds": {"first": 0, "count": 1}, "environments": [{"name": "riverswim-4"}], "agents": [np.full((5, 4), -1)]}), r"agents\[0\] is array"),
     "a temperature of nearly nothing": (lambda: up.solve(MDP, discount=0.9, temperature=1e-320), "1 / temperature is inf"),
-    "a ragged reference": (lambda: up.features.recentre(PHI, [[1], [1, 2]]), "reference must be an array of numbers"),  # type: ignore
-    "half a position": (lambda: up.features.recentre(PHI, np.full(len(TASK.sizes), 0.5)), "reference must hold"),
     "an environment that Gymnasium has not": (lambda: up.envs.from_gymnasium("x"), "Gymnasium cannot make 'x'"),
     "a plan that is an array": (lambda: up.plan_from_model(fitted(), np.zeros((2, 2))), "how is a ndarray; it must be text"),  # type: ignore
     "a plan with something else for a table": (lambda: up.Policy.from_plan(up.solve(MDP)._replace(policy=MDP), up.envs.riverswim(4, 6).task()), "plan.policy is a FiniteMDP"),  # type: ignore

@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
+from scipy import sparse
 
 import upriver as up
 from tests.diagnostics.problems import random_features, random_problem
-from upriver.diagnostics import find_core, shape_of, theta_star, true_probabilities
+from upriver.diagnostics import find_core, find_rank, theta_star, true_probabilities
+from upriver.diagnostics.realizability import has_zero_successor
 from upriver.mnl import likelihood
 
 
@@ -39,7 +41,7 @@ def test_core_is_of_minimum_norm_and_blocks_agree_with_dense(rng):
     sparse = up.features.one_hot(mdp.task())
     dense = up.Features(mdp.task(), sparse.matrix.toarray())
     np.testing.assert_allclose(theta_star(mdp, sparse), theta_star(mdp, dense), atol=1e-12)
-    assert shape_of(sparse).rank == shape_of(dense).rank == 8
+    assert find_rank(sparse) == find_rank(dense) == 8
     # a repeated column leaves many solutions; the least one splits the weight
     doubled = up.Features(mdp.task(), np.hstack([dense.matrix, dense.matrix]))
     np.testing.assert_allclose(
@@ -49,23 +51,19 @@ def test_core_is_of_minimum_norm_and_blocks_agree_with_dense(rng):
 
 def test_recentring_keeps_the_core(rng):
     mdp, features, theta = random_problem(rng)
-    place = rng.integers(features.task.sizes)
     np.testing.assert_allclose(theta_star(mdp, features)[0], theta, atol=1e-10)
     np.testing.assert_allclose(
-        theta_star(mdp, up.features.recentre(features, place))[0], theta, atol=1e-10
+        theta_star(mdp, up.features.recentre(features))[0], theta, atol=1e-10
     )
 
 
-def test_best_recentring_is_the_best_of_all_choices(rng):
-    features = random_features(rng, n_states=3, n_actions=1, zero=False, norm=2.0)
-    found = shape_of(features)
-    assert not found.zero_successor
-    assert up.features.recentre(features, found.best_reference).norm_bound == pytest.approx(
-        found.best_norm_bound
-    )
-    choices = np.array(np.meshgrid(*[np.arange(n) for n in features.task.sizes])).reshape(3, -1).T
-    bounds = [up.features.recentre(features, place).norm_bound for place in choices]
-    assert min(bounds) == pytest.approx(found.best_norm_bound)
+def test_only_recentring_gives_every_pair_a_zero_successor(rng):
+    features = random_features(rng, zero=False)
+    for made in (features, up.Features(features.task, sparse.csr_array(features.matrix))):
+        assert not has_zero_successor(made)
+        assert has_zero_successor(up.features.recentre(made))
+    assert has_zero_successor(up.features.shared(up.envs.riverswim(4).task()))
+    assert has_zero_successor(up.features.pooled(up.features.recentre(features)))
 
 
 def test_unrealizable_gets_the_kl_projection(rng):
@@ -174,7 +172,7 @@ def test_units_of_columns_do_not_matter(rng):
     core = find_core(mdp, other)
     assert core.realizable
     np.testing.assert_allclose(core.theta[0] * units, theta, atol=1e-9)
-    assert shape_of(other).rank == shape_of(features).rank
+    assert find_rank(other) == find_rank(features)
 
 
 def test_units_of_columns_do_not_matter_to_the_projection(rng):
@@ -204,4 +202,4 @@ def test_an_offset_does_not_raise_the_rank(rng):
     x = rng.standard_normal(mdp.true_task.n_triples)
     for offset in (1e3, 1e6, 1e9):
         columns = np.stack([x, np.ones_like(x), 3.7 * x + offset], axis=1)
-        assert shape_of(up.Features(mdp.task(), columns)).rank == 1
+        assert find_rank(up.Features(mdp.task(), columns)) == 1

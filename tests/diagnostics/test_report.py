@@ -11,7 +11,7 @@ def test_diagnosis_of_riverswim():
     assert found.core.realizable and found.core.norm == pytest.approx(3.7193, abs=5e-5)
     assert found.kappa.value == pytest.approx(0.0175)
     assert found.certified <= found.kappa.value
-    assert (found.features.task.max_successors, found.shape.rank) == (3, 10)
+    assert (found.features.task.max_successors, found.rank) == (3, 10)
     assert [row["value"] for row in found.table()[:3]] == ["3", "16", "10"]
     assert found.bounds.vacuous and found.bounds.regret_corrected > found.bounds.trivial == 2400
 
@@ -38,7 +38,7 @@ def test_features_without_a_zero_successor_are_recentred_for_the_bounds(rng):
         mdp.task(), features.matrix.toarray() + 3.0, formal_dimension=features.formal_dimension
     )
     plain, moved = up.diagnose(mdp, features), up.diagnose(mdp, shifted)
-    assert not moved.shape.zero_successor
+    assert moved.recentred is not shifted and plain.recentred is features
     assert moved.bounds.radius_corrected == pytest.approx(plain.bounds.radius_corrected)
 
 

@@ -718,9 +718,11 @@ def diagnose(environment: str, kind: str, n_states: int) -> Outputs:
     mdp = up.envs.make(environment, n_states=n_states)
     maps = {"one-hot": up.features.one_hot, "shared": up.features.shared}
     found = up.diagnose(mdp, maps[kind](mdp.task()))
-    shape, core, bounds = (x and x._asdict() for x in (found.shape, found.core, found.bounds))
+    core, bounds = (x and x._asdict() for x in (found.core, found.bounds))
     features, names = found.features, ("dimension", "formal_dimension", "norm_bound")
-    shape |= {name: getattr(features, name) for name in names}
+    shape = {name: getattr(features, name) for name in names} | {"rank": found.rank}
+    shape["best_norm_bound"] = found.recentred.norm_bound
+    shape["zero_successor"] = found.recentred is features
     shape["max_successors"] = features.task.max_successors
     core |= {x: round(core[x], 12) for x in ("error", "residual")}  # 0 but for rounding
     return flatten({

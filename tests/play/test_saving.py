@@ -11,7 +11,6 @@ import upriver as up
 from tests.building import Wrapper, build_agent
 from upriver.agents.fixed import Random
 from upriver.agents.table import AGENTS
-from upriver.features.maps import read_features
 from upriver.mdp.archive import to_tree
 from upriver.play.checkpoints import fingerprint_agent
 
@@ -217,24 +216,7 @@ def test_mdps_come_back_as_they_were(name, tmp_path):
     )  # fmt: skip
 
 
-def test_features_from_a_file(tmp_path):
-    task = up.envs.riverswim(3, 5).task("known")
-    path = tmp_path / "f.csv"
-    rows = [
-        f"{i},{('left', 'right')[a]},{j},{float(j > i)},{i * j}"
-        for i, a, j in zip(*task.triples, strict=True)
-    ]
-    path.write_text("state,action,next_state,up,product\n" + "\n".join(rows))
-    phi = read_features(task, path)
-    assert phi.names == ["up", "product"]
-    s, _, s2 = task.triples
-    np.testing.assert_array_equal(phi.matrix, np.stack([s2 > s, s * s2], axis=1))
-    path.write_text("state,action,next_state,up,product\n" + "\n".join(rows[1:]))
-    with pytest.raises(ValueError, match=r"no row for \(s=0, a='left', s'=0\)"):
-        read_features(task, path)
-
-
-def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
+def test_a_spec_takes_an_mdp_from_a_file(tmp_path, monkeypatch):
     """The runs of a spec of files equal those of the same things named."""
     from upriver.cli import main
     from upriver.experiments import Store, import_code, load
@@ -242,14 +224,6 @@ def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
 
     mdp = up.envs.riverswim(4, 8)
     mdp.save(tmp_path / "river.npz")
-    task = mdp.task("local")
-    phi = up.features.shared(task)
-    rows = [
-        ",".join(map(str, (s, ("left", "right")[a], s2, *row)))
-        for s, a, s2, row in zip(*task.triples, phi.matrix, strict=True)
-    ]
-    head = ",".join(["state", "action", "next_state", *phi.names])
-    (tmp_path / "phi.csv").write_text("\n".join([head, *rows]))
     (tmp_path / "own_features.py").write_text(
         "import upriver as up\n\ndef same(task):\n    return up.features.shared(task)\n"
     )
@@ -268,7 +242,6 @@ def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     """
     tables = []
     for environment, features in (
-        ('path = "river.npz"', "phi.csv"),
         ('path = "river.npz"', "own_features:same"),
         ('name = "riverswim"\nn_states = 4\nhorizon = 8', "shared"),
     ):
@@ -278,35 +251,19 @@ def test_a_spec_takes_an_mdp_and_features_from_files(tmp_path, monkeypatch):
     for other in tables[1:]:
         for a, b in zip(tables[0], other, strict=True):
             assert a.equals(b)
-    (tmp_path / "spec.toml").write_text(spec.format('path = "river.npz"', "phi.csv"))
+    (tmp_path / "spec.toml").write_text(spec.format('path = "river.npz"', "own_features:same"))
     assert main(["run", "spec.toml", "--out", "results", "--jobs", "1", "--quiet"]) == 0
     assert len(list((tmp_path / "results").rglob("*.parquet"))) == 2
     assert Store.open("results")
     # what the file holds is part of what the run is; where it lies is not
     before = load("spec.toml").runs()[0]
     (tmp_path / "moved").mkdir()
-    (tmp_path / "phi.csv").rename(tmp_path / "moved" / "phi.csv")
-    (tmp_path / "spec.toml").write_text(spec.format('path = "river.npz"', "moved/phi.csv"))
+    (tmp_path / "river.npz").rename(tmp_path / "moved" / "river.npz")
+    moved = spec.format('path = "moved/river.npz"', "own_features:same")
+    (tmp_path / "spec.toml").write_text(moved)
     assert load("spec.toml").runs()[0].setting == before.setting
-    text = (tmp_path / "moved" / "phi.csv").read_text()
-    (tmp_path / "moved" / "phi.csv").write_text(text.replace("1.0", "2.0", 1))
+    up.envs.riverswim(4, 9).save(tmp_path / "moved" / "river.npz")
     assert load("spec.toml").runs()[0].setting != before.setting
-
-
-@pytest.mark.parametrize("rename", [lambda s: 3 - s, str, lambda s: (s, "x")])
-def test_a_table_of_features_is_matched_by_name(tmp_path, rename):
-    """Names that are whole numbers are not positions; tuples are matched by their text."""
-    listed = [rename(s) for s in (2, 0, 1)]
-    task = up.Task.from_successors(
-        listed, ["go", "stay"], lambda s, a: listed, horizon=3, reward_range=(0, 1)
-    )
-    place = {name: i for i, name in enumerate(listed)}
-    phi = up.features.from_function(
-        task, lambda s, a, s2: [place[s2] * (a == "go"), place[s] + place[s2]]
-    )
-    path = tmp_path / "features.csv"
-    phi.to_pandas().to_csv(path, index=False)
-    np.testing.assert_array_equal(read_features(task, path).matrix, phi.matrix)
 
 
 def test_a_run_does_not_go_on_with_another_agent_inside_a_wrapper():

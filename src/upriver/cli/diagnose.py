@@ -23,7 +23,7 @@ def diagnose(
         The name of an environment such as riverswim-6, a saved MDP (.npz), or gym:ID.
     features
         The feature map: one-hot, one-hot-indicator, shared (the environment's own features),
-        pooled (shared features and an effect of every triple), or a .csv file.
+        pooled (shared features and an effect of every triple).
     support
         The reachable sets that the learner is given: known, local or full.
     episodes

@@ -56,14 +56,13 @@ def theorem1(
     the bounds hold with probability 1 - delta.
     """
     open_fraction("delta", delta)
-    kappa, units = clip_kappa(kappa), features.task.units
-    evidence, given = worst_evidence(features, n_episodes), (kappa, theta_bound, delta)
+    kappa, k, units = clip_kappa(kappa), n_episodes, features.task.units
+    evidence, given = worst_evidence(features, k), (kappa, theta_bound, delta)
     radii = lemma1_radius(*given)(evidence), corrected_radius(*given)(evidence)
-    printed, bound = (
-        units.unit * regret(features, kappa, theta_bound, n_episodes, delta)
-        for regret in (printed_regret, corrected_regret)
-    )
-    trivial = units.unit * n_episodes * units.max_value
+    beta = lemma1_radius(kappa, theta_bound, delta / (2.0 * k))(evidence)
+    printed = units.unit * sum_terms(features, k, 2.0 * beta, evidence.dimension, 1.0, delta)
+    bound = units.unit * corrected_regret(features, kappa, theta_bound, k, delta)
+    trivial = units.unit * k * units.max_value
     return Bounds(kappa, evidence.regularization, *radii, printed, bound, trivial, bound >= trivial)
 
 
@@ -74,13 +73,6 @@ def worst_evidence(features: Features, k: int) -> Evidence:
     lam = theory_regularization(features)(k)
     ratio = d * log(1.0 + (k - 1.0) * task.horizon * task.max_successors * big**2 / (d * lam))
     return Evidence(k, task.horizon, task.n_states, task.max_successors, d, big, lam, ratio)
-
-
-def printed_regret(features: Features, kappa: float, bound: float, k: int, delta: float) -> float:
-    """Return the bound of Theorem 1 as printed, on the unit scale."""
-    evidence = worst_evidence(features, k)
-    beta = lemma1_radius(kappa, bound, delta / (2.0 * k))(evidence)
-    return sum_terms(features, k, 2.0 * beta, evidence.dimension, 1.0, delta)
 
 
 def corrected_regret(features: Features, kappa: float, bound: float, k: int, delta: float) -> float:

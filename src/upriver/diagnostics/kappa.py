@@ -7,12 +7,12 @@ in their features; the proofs need it over the ball ||theta|| <= L_theta.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from upriver.checks import Array, nonnegative_number
-from upriver.diagnostics.realizability import stacks
 from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mdp import Task
@@ -65,6 +65,21 @@ def certify_kappa(features: Features, theta_bound: float) -> float | None:
             _, first = np.unique(flat, axis=0, return_index=True)  # many pairs have equal features
             found.append(bound_products(gram[first], radius))
     return min(found, default=None)
+
+
+def stacks(features: Features) -> Iterator[tuple[Array, Array]]:
+    """Yield (pairs (m,), rows (m, U, w)): the features of pairs with U successors, w columns."""
+    layout, sizes = features.layout, features.task.sizes
+    width = layout.pairs["n_columns"][:-1]
+    shapes = np.stack([sizes, width], axis=1)
+    for u, w in np.unique(shapes[sizes > 0], axis=0):
+        pairs = np.flatnonzero((sizes == u) & (width == w))
+        cells = layout.pairs["first_value"][pairs, None] + np.arange(u * w)
+        rows = layout.values[cells].reshape(len(pairs), u, w)
+        if features.triple_scale:  # triple effects are not packed
+            own = np.broadcast_to(features.triple_scale * np.eye(u)[:, 1:], (len(pairs), u, u - 1))
+            rows = np.concatenate([rows, own], axis=2)
+        yield pairs, rows
 
 
 def bound_products(gram: Array, radius: float) -> float:

@@ -1,4 +1,4 @@
-"""Find theta* of Assumption 1, which the paper calls the transition core, and describe features.
+"""Find theta* of Assumption 1, which the paper calls the transition core.
 
 Within a pair (s, a), eq. (1) says log P(s')/P(ref) = (varphi(s') - varphi(ref))^T theta*: linear
 equations of which theta* is the minimum-norm solution.
@@ -6,7 +6,6 @@ equations of which theta* is the minimum-norm solution.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,46 +157,15 @@ def project_on_model(features: Features, prob: Array) -> Array:
     raise RuntimeError("the KL projection did not converge; rescale the features")
 
 
-@add_repr
-class Shape(NamedTuple):
-    """Properties of a feature map that do not depend on the true transitions."""
-
-    rank: int | None
-    """Rank of the differences within pairs (s, a): learnable directions; None if unknown."""
-    best_norm_bound: float
-    """L_varphi after subtracting the best successor's row in each pair (Remark 1)."""
-    best_reference: Array
-    """(S*A,) position of that successor within its pair, as `features.recentre` takes it."""
-    zero_successor: bool
-    """Whether every pair has a successor with the zero vector, as Lemma 1 needs."""
+def has_zero_successor(features: Features) -> bool:
+    """Return whether every pair (s, a) has a successor with the zero vector, as Lemma 1 needs."""
+    is_zero = abs(features.matrix).sum(axis=1) == 0.0
+    return bool(np.logical_or.reduceat(is_zero, features.task.first_rows).all())
 
 
-def stacks(features: Features) -> Iterator[tuple[Array, Array]]:
-    """Yield (pairs (m,), rows (m, U, w)): the features of pairs with U successors, w columns."""
-    layout, sizes = features.layout, features.task.sizes
-    width = layout.pairs["n_columns"][:-1]
-    shapes = np.stack([sizes, width], axis=1)
-    for u, w in np.unique(shapes[sizes > 0], axis=0):
-        pairs = np.flatnonzero((sizes == u) & (width == w))
-        cells = layout.pairs["first_value"][pairs, None] + np.arange(u * w)
-        rows = layout.values[cells].reshape(len(pairs), u, w)
-        if features.triple_scale:  # triple effects are not packed
-            own = np.broadcast_to(features.triple_scale * np.eye(u)[:, 1:], (len(pairs), u, u - 1))
-            rows = np.concatenate([rows, own], axis=2)
-        yield pairs, rows
+def find_rank(features: Features) -> int | None:
+    """Return the rank of the differences within pairs, the directions that data can identify.
 
-
-def shape_of(features: Features) -> Shape:
-    """Compute the rank, and L_varphi after the best recentring (Remark 1)."""
-    task = features.task
-    best, zero, reference = 0.0, True, np.zeros(len(task.sizes), np.int64)
-    for pairs, rows in stacks(features):
-        gram = rows @ rows.transpose(0, 2, 1)
-        square = np.einsum("gii->gi", gram)
-        distance = square[:, :, None] + square[:, None, :] - 2.0 * gram
-        reach = distance.max(axis=2)
-        reference[pairs] = reach.argmin(axis=1)
-        best = max(best, float(reach.min(axis=1).max()))
-        zero = zero and bool((square.min(axis=1) <= 0.0).all())
-    rank = least_squares(features, np.zeros((1, task.n_triples)))[1]
-    return Shape(rank, float(np.sqrt(max(best, 0.0))), reference, zero)
+    None where the matrix is too large to tell.
+    """
+    return least_squares(features, np.zeros((1, features.task.n_triples)))[1]

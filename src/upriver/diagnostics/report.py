@@ -9,7 +9,7 @@ from upriver.checks import check_kinds, open_fraction, positive_integer, positiv
 from upriver.diagnostics import realizability
 from upriver.diagnostics.bounds import Bounds, theorem1
 from upriver.diagnostics.kappa import Kappa, certify_kappa, kappa_at
-from upriver.diagnostics.realizability import Core, Shape
+from upriver.diagnostics.realizability import Core
 from upriver.display import Card, add_repr
 from upriver.features import Features, one_hot, recentre
 from upriver.mdp import FiniteMDP
@@ -23,7 +23,10 @@ class Diagnosis:
     name: str
     features: Features
     n_episodes: int
-    shape: Shape
+    recentred: Features
+    """The same, with the zero vector for the first successor of each pair where one has none."""
+    rank: int | None
+    """Rank of the differences within pairs (s, a); None if unknown."""
     core: Core
     theta_bound: float | None
     """L_theta: ||theta*|| unless given; None where theta* is infinite and none was given."""
@@ -32,8 +35,7 @@ class Diagnosis:
     certified: float | None
     """A lower bound of kappa over ||theta|| <= L_theta."""
     bounds: Bounds | None
-    """With the certified kappa of the ball, which the proofs need; for features without a zero
-    successor, after the best recentring."""
+    """With the certified kappa of the ball, which the proofs need, and the recentred features."""
 
     def card(self) -> Card:
         facts = {"columns": self.features.dimension, "realizable": bool(self.core.realizable)}
@@ -41,15 +43,14 @@ class Diagnosis:
 
     def table(self) -> list[dict[str, str]]:
         """Return a row per finding: what, value and a note."""
-        features, shape, core = self.features, self.shape, self.core
-        kappa, bounds = self.kappa, self.bounds
+        features, core, kappa, bounds = self.features, self.core, self.kappa, self.bounds
         rows: list[tuple[str, Any, str]] = [
             ("U", features.task.max_successors, "largest reachable set"),
             ("d", features.dimension, f"columns kept, of {features.formal_dimension}"),
-            ("rank", shape.rank, "directions that data can identify"),
+            ("rank", self.rank, "directions that data can identify"),
             ("L_varphi", features.norm_bound, "largest norm of a feature row"),
-            ("L_varphi, recentred", shape.best_norm_bound, "after features.recentre"),
-            ("zero successor", shape.zero_successor, "needed by Lemma 1 in every (s, a)"),
+            ("L_varphi, recentred", self.recentred.norm_bound, "after features.recentre"),
+            ("zero successor", self.recentred is features, "needed by Lemma 1 in every (s, a)"),
             ("realizable", core.realizable, "Assumption 1"),
         ]
         if core.forbidden is not None:
@@ -126,11 +127,10 @@ def diagnose(
         prob = realizability.model_probabilities(features, core.theta)
     kappa = kappa_at(task, prob)
     certified = None if theta_bound is None else certify_kappa(features, theta_bound)
-    shape = realizability.shape_of(features)
-    bounds = None
-    if theta_bound and certified is not None and shape.best_norm_bound > 0.0:
-        used = features if shape.zero_successor else recentre(features, shape.best_reference)
-        bounds = theorem1(used, certified, theta_bound, n_episodes, delta)
+    has_zero, rank = realizability.has_zero_successor(features), realizability.find_rank(features)
+    recentred, bounds = features if has_zero else recentre(features), None
+    if theta_bound and certified is not None and recentred.norm_bound > 0.0:
+        bounds = theorem1(recentred, certified, theta_bound, n_episodes, delta)
     return Diagnosis(
-        mdp.name, features, n_episodes, shape, core, theta_bound, kappa, certified, bounds
+        mdp.name, features, n_episodes, recentred, rank, core, theta_bound, kappa, certified, bounds
     )

@@ -48,7 +48,7 @@ class RunSpec:
     """All settings of the agent, defaults included."""
     support: str | None
     features: str | None
-    """A name, a .csv file, or file:name."""
+    """A name, or file:name."""
     reward: str | None
     episodes: int
     seed: int
@@ -138,7 +138,7 @@ def get_features(run: RunSpec, mdp: FiniteMDP) -> Features | None:
     if run.features is None:
         return None
     environment, support = run.environment.get("name"), run.support or "known"
-    return make_features(run.features, environment, mdp, support, read_state(run.features))
+    return make_features(run.features, environment, mdp, support, get_code(run.features))
 
 
 @lru_cache(maxsize=MAX_BUILT)
@@ -193,10 +193,9 @@ def build(run: RunSpec) -> tuple[FiniteMDP, Any, str]:
         raise ValueError(f"{run.label} on {run.env}: {sentence}") from error
     found = digest_mdp(mdp)[:DIGEST_OF_MDP] + rest
     if run.digest not in ("", found):
-        named = (run.environment.get("path"), run.features)
-        files = " or ".join(name for name in named if name and os.path.isabs(name))
+        what = run.environment.get("path") or "what the names of the run stand for"
         raise ValueError(
-            f"{files or 'what the names of the run stand for'} was changed after the experiment "
+            f"{what} was changed after the experiment "
             "was read; restore it, or read the experiment again"
         )
     return mdp, agent, found

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -143,10 +142,6 @@ def environment_function(name: str) -> Callable[..., FiniteMDP]:
 
 def feature_function(name: str, environment: str | None) -> Callable[[Task], Features]:
     """Return the feature map of a name, on an environment whose own features it may need."""
-    if is_file(name):
-        from upriver.features.maps import read_features
-
-        return partial(read_features, path=name)
     if (own := own_map(name)) is not None:
         if environment not in ENVIRONMENTS:
             raise ValueError(f"features {name!r} need an environment of the catalogue")
@@ -161,10 +156,6 @@ def check_annotation(found: Any, result: type[Any], kind: str, name: str) -> Any
     if result.__name__ not in str(says):
         raise ValueError(f"{kind} {name!r} must be a function that returns {result.__name__}")
     return found
-
-
-def is_file(features: str) -> bool:
-    return features.endswith(".csv")
 
 
 def agent_settings(cls: type[Any]) -> dict[str, Any]:

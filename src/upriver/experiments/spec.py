@@ -63,9 +63,7 @@ def make_absolute(name: str, info: pd.ValidationInfo) -> str:
     return os.path.abspath(os.path.join(info.context or "", name))
 
 
-def check_features(name: str, info: pd.ValidationInfo) -> str:
-    if registry.is_file(name):
-        return make_absolute(name, info)
+def check_features(name: str) -> str:
     if own_map(name) is None:
         registry.feature_function(name, None)
     return name
@@ -73,7 +71,7 @@ def check_features(name: str, info: pd.ValidationInfo) -> str:
 
 FEATURE_NAMES = [
     {"enum": [*registry.FEATURES, *registry.OWN]},
-    {"pattern": r"\.csv$|^pooled [0-9.eE+-]+$|^\w+:\w+$"},
+    {"pattern": r"^pooled [0-9.eE+-]+$|^\w+:\w+$"},
 ]
 FEATURE_SCHEMA = pd.WithJsonSchema({"type": "string", "anyOf": FEATURE_NAMES})
 FeatureName = Annotated[str, AfterValidator(check_features), FEATURE_SCHEMA]
@@ -155,9 +153,7 @@ def expand_lists(
 
 
 def to_label(value: Any) -> str:
-    """Return a value as labels have it: a file by its name alone, a rule by its own."""
-    if isinstance(value, str) and registry.is_file(value):
-        return Path(value).stem
+    """Return a value as labels have it: a rule by its own name."""
     if isinstance(value, dict) and value:
         value = next(iter(value))
     if isinstance(value, str) and ":" in value:

@@ -1,11 +1,11 @@
 """The feature map varphi(s, a, s'): how it is made, and how it is packed for the kernels."""
 
 from upriver.features.automatic import FEATURES, automatic, changes
-from upriver.features.components import components
 from upriver.features.features import Features
 from upriver.features.layout import Layout
 from upriver.features.maps import (
     OWN,
+    components,
     from_function,
     one_hot,
     one_hot_indicator,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array, check_instance, check_kinds, format_value
+from upriver.checks import Array, check_kinds, format_value
 from upriver.features.features import Features
 from upriver.features.maps import one_hot, one_hot_indicator, pooled
 from upriver.mdp import Task
@@ -194,7 +194,7 @@ def changes(task: Task, variables: Callable[[Any], Any] | None = None) -> Featur
     ValueError
         If most states have no variables, as texts.
     """
-    states = find_variables(check_instance("task", task, Task), variables)
+    states = find_variables(task, variables)
     if not states.known.any():
         raise ValueError(
             f"state {task.state_names[0]!r} has no variables; pass `variables`, a function that "
@@ -225,7 +225,7 @@ def automatic(task: Task, variables: Callable[[Any], Any] | None = None) -> Feat
     given they are used.
     """
     if variables is None:
-        states, reason = find_variables(check_instance("task", task, Task), None), None
+        states, reason = find_variables(task, None), None
         if not states.known.any():
             reason = "none: the states have no variables"
         elif not describe_moves(task, states):

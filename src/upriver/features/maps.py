@@ -1,29 +1,17 @@
-"""Feature maps: one-hot, shared along a line, from a function or a file, pooled; `recentre`."""
+"""Feature maps: one-hot, along a line, from a function, of components, pooled; `recentre`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import (
-    Array,
-    as_float,
-    check_function,
-    check_instance,
-    check_kinds,
-    positive_number,
-)
+from upriver.checks import check_function, check_kinds, positive_number
 from upriver.features.features import Features, triple_columns
-from upriver.mdp import Task
-from upriver.mdp.frames import read_columns, read_file
-
-KEYS = ["state", "action", "next_state"]
-"""The columns of a file of features that are not features."""
+from upriver.mdp import FactoredMDP, Task
 
 
 @check_kinds
@@ -47,7 +35,7 @@ def tabular(task: Task, at_reference: float) -> Features:
 
     The coordinate is 1 at its triple and `at_reference` at the first triple of the pair.
     """
-    first = np.repeat(check_instance("task", task, Task).indptr[:-1], task.sizes)
+    first = np.repeat(task.indptr[:-1], task.sizes)
     rows = np.flatnonzero(np.arange(task.n_triples) != first)
     entries = np.repeat([1.0, at_reference], len(rows))
     at = np.tile(rows, 2), np.append(rows, first[rows])
@@ -71,7 +59,6 @@ def shared(task: Task) -> Features:
     left, staying, one step right, or anywhere else; staying has the zero vector (where a state
     cannot stay, so has its first successor). Two actions with local support give d = 8.
     """
-    check_instance("task", task, Task)
     if task.states is not None and not all(isinstance(s, int) for s in task.states):
         raise ValueError(
             "shared features need states on a line, numbered from left to right; "
@@ -129,6 +116,27 @@ def from_function(
 
 
 @check_kinds
+def components(problem: FactoredMDP) -> Features:
+    """Return the features of the component choices of `problem`, for `fit_mnl` with its `count`.
+
+    The likelihood of factored transitions is that of independent choices, one for each component
+    and step. The task of these features has a state for each kind and one action; the next state is
+    the value.
+    """
+    matrix = problem.matrix
+    if not matrix.shape[1]:
+        raise ValueError(f"{problem.name} has no parameter: every kind has one possible value")
+    n_states, extra = max(problem.support.shape), problem.n_extra_rows
+    sizes = np.append(problem.support.sum(axis=1), np.ones(extra, int))
+    stay = np.arange(n_states - extra, n_states)  # a value that is not the number of a kind
+    values = np.append(np.nonzero(problem.support)[1], stay)
+    matrix = np.vstack([matrix, np.zeros((extra, matrix.shape[1]))])
+    indptr = np.append(0, np.cumsum(sizes))
+    task = Task(n_states, 1, 1, indptr, values, np.zeros((n_states, 1)))
+    return Features(task, matrix, problem.parameter_names)
+
+
+@check_kinds
 def pooled(shared: Features, spread: float | str = "estimate") -> Features:
     """Return the features of `shared` and a triple effect for every triple but the first of a pair.
 
@@ -141,7 +149,7 @@ def pooled(shared: Features, spread: float | str = "estimate") -> Features:
         the number to the data as well: `agents.UCRLMNLSE` estimates it while it learns, and an
         offline fit maximises the marginal likelihood. All others take it as 1.
     """
-    if check_instance("shared", shared, Features).spread:
+    if shared.spread:
         raise ValueError("these features have triple effects already; pool the shared ones")
     if isinstance(spread, str):
         if spread != "estimate":
@@ -160,55 +168,16 @@ def unpooled(features: Features) -> Features:
 
 
 @check_kinds
-def recentre(features: Features, reference: Array | None = None) -> Features:
-    """Subtract one successor's row of `features` from the rows of each pair, so that it is zero.
+def recentre(features: Features) -> Features:
+    """Subtract the first successor's row of `features` from the rows of each pair, so it is zero.
 
-    The model and its likelihood do not change; L_varphi and the Gram matrix do. `reference` (S*A,)
-    is the position of that successor within each pair; the first by default.
+    The model and its likelihood do not change; L_varphi and the Gram matrix do.
     """
     if features.spread:
-        return pooled(recentre(unpooled(features), reference), features.spread)
+        return pooled(recentre(unpooled(features)), features.spread)
     task = features.task
-    place = np.zeros(len(task.sizes)) if reference is None else as_float("reference", reference)
-    outside = place.shape != task.sizes.shape or ~np.isin(place, range(task.max_successors)) | (
-        place >= np.maximum(task.sizes, 1)
-    )
-    if np.any(outside):
-        raise ValueError(
-            f"reference must hold, for each of the {len(task.sizes)} pairs (s, a), a position "
-            "within its successors"
-        )
-    rows = np.repeat(task.indptr[:-1] + place.astype(np.int64), task.sizes)
-    return Features(
-        task, features.matrix - features.matrix[rows], features.names, features.formal_dimension
-    )
-
-
-def read_features(task: Task, path: Any) -> Features:
-    """Read features from a .csv or .parquet file.
-
-    Its columns are state, action, next_state and one named column per feature, as `to_pandas` gives
-    them. States and actions are matched by the text of their names. Every reachable triple of the
-    task needs a row; rows of other triples are not used.
-    """
-    table = read_file(Path(path))
-    columns = [c for c in table.column_names if c not in KEYS]
-    if not columns:
-        raise ValueError(f"{path} has no feature: columns after {', '.join(KEYS)} are features")
-    cells = read_columns(table, [*KEYS, *columns])
-    triples = list(zip(*([str(x) for x in cells[key]] for key in KEYS), strict=True))
-    values = np.column_stack([as_float(c, cells[c]) for c in columns])
-    rows = dict(zip(triples, values, strict=True))
-    if len(rows) < len(triples):
-        repeated = next(x for i, x in enumerate(triples) if x in triples[:i])
-        raise ValueError(f"{path} has two rows of the triple {repeated}")
-
-    def find_row(s: Any, a: Any, s2: Any) -> Array:
-        if (row := rows.get((str(s), str(a), str(s2)))) is None:
-            raise ValueError(f"{path} has no row for (s={s!r}, a={a!r}, s'={s2!r})")
-        return row
-
-    return from_function(task, find_row, columns)
+    matrix = features.matrix - features.matrix[np.repeat(task.indptr[:-1], task.sizes)]
+    return Features(task, matrix, features.names, features.formal_dimension)
 
 
 OWN: dict[str, Callable[[Features], Features]] = {"shared": lambda shared: shared, "pooled": pooled}
