@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -301,7 +301,7 @@ class RewardModel(Estimates):
         log, matrix = self.log, self.covariance[: self.n_rewards, : self.n_rewards]
         return FittedRewards(
             self.beta[: self.n_rewards], self.found.value, self.null,
-            float(sum(p.counts.sum() for p in log.problems)), 0.0, partial(np.linalg.inv, matrix),
+            float(sum(p.counts.sum() for p in log.problems)), 0.0,
             [log.recipe.columns[j].name for j in log.keep], errors=self.errors,
             n_clusters=len(log.clusters), matrix=matrix,
         )  # fmt: skip
@@ -504,10 +504,10 @@ def estimate_covariance(log: ChoiceLog, found: Objective, kind: str) -> Array:
         jacobian[m:, m:] = np.linalg.inv(model.fitted.bread @ np.eye(k - m))
         if kind == "classical" and model.fitted.errors == "cluster":
             middle[m:, m:] = scatter_of_clusters(model.log.cluster_scores(model.theta))
-        elif kind == "classical" or model.fitted.scatter is None:
+        elif kind == "classical" or model.fitted.features is not None:
             middle[m:, m:] = jacobian[m:, m:]
         else:
-            middle[m:, m:] = model.fitted.scatter()
+            middle[m:, m:] = model.fitted.scatter
     if kind == "cluster":
         scores = log.members @ np.concatenate([x.scores[:, :m] for x in found.parts])
         parts = [pd.DataFrame(scores, list(log.clusters))]

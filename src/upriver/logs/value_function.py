@@ -175,8 +175,8 @@ class PolicyValueFunction:
         and e is independent of u, with the variance of the errors of rewards minus K^T B.
         """
         fitted, rewards, log = self.model.fitted, self.rewards, self.model.log
-        assert rewards is not None and log is not None and fitted.scatter is not None
-        scatter, cross = fitted.scatter(), rewards.cross(log.data, fitted.theta)
+        assert rewards is not None and log is not None
+        scatter, cross = fitted.scatter, rewards.cross(log.data, fitted.theta)
         onto = np.linalg.pinv(scatter, hermitian=True) @ cross
         return fitted.information if fitted.errors == "classical" else scatter, onto, cross
 

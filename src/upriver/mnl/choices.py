@@ -115,6 +115,19 @@ class Choices:
                 kept &= (x == ends)[chosen].all(axis=0)
         return np.flatnonzero(largest ^ smallest)
 
+    def spans(self, n_columns: int) -> Array:
+        """Return the largest difference within a situation of each of the first columns."""
+        if sparse.issparse(self.x):
+            x, sizes = self.x[:, :n_columns], np.diff(self.indptr)
+            from_first = x - x[np.repeat(self.indptr[:-1], sizes)]  # within a factor of two
+            return abs(from_first).max(axis=0).toarray().ravel()
+        most = np.zeros(n_columns)
+        for first, last in self.chunks:
+            x, starts = self.rows(first, last), self.indptr[first:last] - self.indptr[first]
+            high, low = np.maximum.reduceat(x, starts), np.minimum.reduceat(x, starts)
+            np.maximum(most, (high - low).max(axis=0), out=most)
+        return most
+
     def probabilities(self, theta: Array) -> Array:
         """Return (n,) the probability (1) of every row."""
         logits = np.concatenate([self.rows(*chunk) @ theta for chunk in self.chunks])
@@ -156,6 +169,18 @@ class Choices:
             some = np.flatnonzero(np.diff(part.indptr))
             sums[some] += part[some] @ score
         return sums
+
+
+def visited(features: Any, counts: Array, lam: float) -> Choices:
+    """Return the choice data of the pairs (s, a) that have counts, which are often few."""
+    sizes = features.task.sizes
+    pair = np.repeat(np.arange(len(sizes)), sizes)
+    visits = np.bincount(pair, counts, len(sizes))
+    seen = visits > 0 if (visits > 0).any() else np.arange(len(sizes)) == np.argmax(sizes > 0)
+    x, n = features.matrix, counts
+    if not seen.all():
+        x, n = x[seen[pair]], n[seen[pair]]
+    return Choices(np.concatenate([[0], np.cumsum(sizes[seen])]), x, n, visits[seen], lam)
 
 
 def in_chunks(indptr: Array, rows: int) -> Iterator[tuple[int, int]]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,8 +26,7 @@ from upriver.checks import (
 from upriver.features import Features, unpooled
 from upriver.features import pooled as pool
 from upriver.mnl import likelihood
-from upriver.mnl.choices import Choices, in_chunks
-from upriver.mnl.clusters import cluster_scores
+from upriver.mnl.choices import Choices, visited
 from upriver.mnl.fitted import FittedMNL, check_identified
 from upriver.mnl.model import fit_blocks
 from upriver.mnl.newton import DECREMENT, ITERATIONS, VANISHED, fit_newton, infinite
@@ -80,7 +77,7 @@ def fit_mnl(
     if not sparse.issparse(features.matrix):
         data = visited(features, n, lam)
         fitted = fit_dense(data, features.names, np.empty(0), None, None, tol, max_iter)
-        return replace(fitted, features=features, counts=n, scatter=None)
+        return replace(fitted, features=features, counts=n)
     task, theta = features.task, np.zeros(features.dimension)
     failed, *_ = fit_blocks(features, n[None], theta[None], lam, features.triple_scale, local=False)
     check_identified(features, failed)
@@ -92,10 +89,8 @@ def fit_mnl(
         null_log_likelihood=-float(task.by_pair(n) @ np.log(np.maximum(task.sizes, 1))),
         n_observations=float(n.sum()),
         regularization=lam,
-        hessian=partial(likelihood.hessian, features, theta, n, lam),
         names=features.names,
         features=features,
-        spans=partial(visited_spans, features, n),
         counts=n,
     )
 
@@ -104,12 +99,7 @@ def fit_standardized(features: Features, counts: Array, lam: float) -> FittedMNL
     """Fit with the ridge in the units of `features.standardized`, not in those of the columns."""
     fit, scale = fit_mnl(features.standardized, counts, lam), np.ones(features.dimension)
     scale[: features.n_shared] = features.columns.scale
-    theta = fit.theta / scale
-    return replace(
-        fit, theta=theta, features=features, scale=scale,
-        hessian=partial(likelihood.hessian, features, theta, fit.counts, lam * scale**2),
-        spans=partial(visited_spans, features, fit.counts),
-    )  # fmt: skip
+    return replace(fit, theta=fit.theta / scale, features=features, scale=scale, choices=None)
 
 
 def check_finite(features: Features, theta: Array, counts: Array) -> None:
@@ -209,15 +199,11 @@ def fit_dense(
         null_log_likelihood=-float(data.visits @ np.log(np.diff(data.indptr))),
         n_observations=float(data.visits.sum()),
         regularization=data.lam,
-        hessian=partial(data.hessian, theta),
         names=names,
         n_iter=n_iter,
         converged=converged,
-        spans=partial(spans, data.x, data.indptr),
-        scatter=partial(data.scatter, theta),
-        cluster_scores=None
-        if cluster is None
-        else partial(cluster_scores, data, theta, cluster=cluster, chosen=chosen, weights=weights),
+        choices=data,
+        clusters=None if cluster is None else (cluster, chosen, weights),
         errors="classical" if cluster is None else "cluster",
         n_clusters=0 if cluster is None else int(cluster.max()) + 1,
     )
@@ -241,37 +227,6 @@ def check_one_cluster(cluster: Array, indptr: Array, labels: Array) -> None:
         g = int(np.searchsorted(indptr, int(np.argmax(other)), side="right")) - 1
         what = f"the rows of choice situation {labels[g]!r} are of several clusters"
         raise ValueError(f"{what}; they must be of one")
-
-
-def visited(features: Features, counts: Array, lam: float) -> Choices:
-    """Return the choice data of the pairs (s, a) that have counts, which are often few."""
-    sizes = features.task.sizes
-    pair = np.repeat(np.arange(len(sizes)), sizes)
-    visits = np.bincount(pair, counts, len(sizes))
-    seen = visits > 0 if (visits > 0).any() else np.arange(len(sizes)) == np.argmax(sizes > 0)
-    x, n = features.matrix, counts
-    if not seen.all():
-        x, n = x[seen[pair]], n[seen[pair]]
-    return Choices(np.concatenate([[0], np.cumsum(sizes[seen])]), x, n, visits[seen], lam)
-
-
-def visited_spans(features: Features, counts: Array) -> Array:
-    """Return `spans` of the columns that are listed, among the pairs (s, a) that have counts."""
-    data = visited(features, counts, 0.0)
-    return spans(data.x[:, : features.n_shared], data.indptr)
-
-
-def spans(x: Any, indptr: Array) -> Array:
-    """Return (d,) the largest difference between two rows of one situation, for each column."""
-    if not sparse.issparse(x):
-        most = np.zeros(x.shape[1])
-        for first, last in in_chunks(indptr, 100_000):
-            part, starts = x[indptr[first] : indptr[last]], indptr[first:last] - indptr[first]
-            high, low = np.maximum.reduceat(part, starts), np.minimum.reduceat(part, starts)
-            np.maximum(most, (high - low).max(axis=0), out=most)
-        return most
-    from_first = x - x[np.repeat(indptr[:-1], np.diff(indptr))]  # within a factor of two
-    return abs(from_first).max(axis=0).toarray().ravel()
 
 
 def first_rows(situation: Array) -> Array:

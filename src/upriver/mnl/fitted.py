@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from textwrap import fill
@@ -16,6 +16,8 @@ from upriver.display import Card, add_repr, to_frame
 from upriver.features import Features
 from upriver.mdp.building import from_model
 from upriver.mnl import likelihood, pooled
+from upriver.mnl.choices import Choices, visited
+from upriver.mnl.clusters import cluster_scores
 from upriver.mnl.newton import singular, solver
 
 ERRORS = {
@@ -167,17 +169,13 @@ class FittedMNL(Estimates):
     """At theta = 0, where all alternatives are equally likely."""
     n_observations: float
     regularization: float
-    hessian: Callable[[], Any]
-    """Computes `information`, when standard errors are asked for."""
     names: Sequence[str] | None = None
     features: Features | None = None
     """The features it was fitted on, where it is a transition model."""
-    spans: Callable[[], Array] | None = None
-    """Computes (d,) the largest difference of each column within a situation."""
-    scatter: Callable[[], Any] | None = None
-    """Computes (d, d), the sum of the outer products of scores of choices."""
-    cluster_scores: Callable[[Any], Array] | None = None
-    """Computes (C, d), the sums of scores by cluster, from `bread`; see `mnl.clusters`."""
+    choices: Choices | None = None
+    """The choices it was fitted on; None for blocks of sparse features and other units."""
+    clusters: tuple[Any, ...] | None = None
+    """The cluster of each choice, its row and how often it counts, where clusters were given."""
     errors: str = "classical"
     """Which standard errors these are: classical, from the observed information, or a sandwich."""
     n_clusters: int = 0
@@ -213,7 +211,9 @@ class FittedMNL(Estimates):
     @cached_property
     def information(self) -> Any:
         """(d, d) Hessian of (2) at the estimate, dense or sparse."""
-        return self.hessian()
+        if self.choices is None:
+            return likelihood.hessian(*self.data)
+        return self.choices.hessian(self.theta)
 
     @cached_property
     def covariance(self) -> Any:
@@ -221,17 +221,24 @@ class FittedMNL(Estimates):
 
         With triple effects it is a scipy LinearOperator, since the inverse has no zeros.
         """
-        if self.errors == "cluster" and self.cluster_scores is not None:
+        if self.errors == "cluster":
             return self.cluster_influence.T @ self.cluster_influence + self.ridge_part
-        if self.errors == "robust" and self.scatter is not None:
-            return self.bread @ self.scatter() @ self.bread + self.ridge_part
+        if self.errors == "robust":
+            return self.bread @ self.scatter @ self.bread + self.ridge_part
         return self.bread
 
     @cached_property
     def cluster_influence(self) -> Array:
         """(C, d) what each cluster adds to the error of the estimate."""
-        assert self.cluster_scores is not None
-        return self.cluster_scores(self.bread) @ self.bread
+        assert self.choices is not None and self.clusters is not None
+        scores = cluster_scores(self.choices, self.theta, self.bread, *self.clusters)
+        return scores @ self.bread
+
+    @property
+    def scatter(self) -> Array:
+        """(d, d) the sum of the outer products of the scores of choices."""
+        assert self.choices is not None
+        return self.choices.scatter(self.theta)
 
     @property
     def ridge_part(self) -> Any:
@@ -268,9 +275,9 @@ class FittedMNL(Estimates):
         """
         if kind not in ERRORS:
             raise ValueError(f"errors is {kind!r}; it must be 'classical', 'robust' or 'cluster'")
-        if kind == "cluster" and self.cluster_scores is None:
+        if kind == "cluster" and self.clusters is None:
             raise ValueError("errors is 'cluster'; the model was fitted without cluster=")
-        if kind == "robust" and self.scatter is None:
+        if kind == "robust" and self.features is not None:
             raise ValueError(
                 f"errors is {kind!r}; a fit of transition counts has only 'classical' ones, "
                 "fit_transitions and fit_choices have all"
@@ -371,9 +378,8 @@ class FittedMNL(Estimates):
     @cached_property
     def warnings(self) -> list[str]:
         """A sentence about each kind of coefficient that the data do not determine."""
-        if self.spans is None:
-            return []
-        span, names = self.spans(), self.coefficient_names
+        data = self.choices or visited(self.features, self.counts, 0.0)
+        span, names = data.spans(self.n_listed), self.coefficient_names
         vague, far = self.standard_errors * span > VAGUE, np.abs(self.listed) * span > VAGUE
         held = "only the ridge holds" if self.regularization > 0 else "hardly anything holds"
         advice = "drop or merge such columns, or take a larger regularization"
