@@ -107,7 +107,7 @@ CASES = {
     "a name too few": (lambda: up.Features(TASK, np.ones((TASK.n_triples, 2)), names=["x"]), "it must be a list of 2 texts"),
     "names that are lists": (lambda: up.Features(TASK, np.ones((TASK.n_triples, 2)), names=["x", []]), "it must be a list of 2 texts"),  # type: ignore
     "a checkpoint of no MDP": (lambda: up.simulate(MDP, AGENT, 1, resume=up.simulate(MDP, AGENT, 1, seed=0).checkpoint._replace(fingerprint=(AGENT, {}))), "the MDP of the checkpoint is a dict"),
-    "ragged clusters": (lambda: up.fit_choices(X, [1, 0, 0, 1], [0, 0, 1, 1], cluster=[[1], [1, 2]]), "cluster must hold numbers, or text"),
+    "ragged situations": (lambda: up.fit_choices(X, [1, 0, 0, 1], [[0], [0, 1]]), "groups must hold numbers, or text"),
     "a table of numbers for an agent": (lambda: up.experiments.parse({"name": "x", "episodes": 1, "seeds": {"first": 0, "count": 1}, "environments": [{"name": "riverswim-4"}], "agents": [np.full((5, 4), -1)]}), r"agents\[0\] is array"),
     "a temperature of nearly nothing": (lambda: up.solve(MDP, discount=0.9, temperature=1e-320), "1 / temperature is inf"),
     "an environment that Gymnasium has not": (lambda: up.envs.from_gymnasium("x"), "Gymnasium cannot make 'x'"),

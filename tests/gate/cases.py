@@ -22,6 +22,7 @@ import numpy as np
 from scipy import sparse
 
 import upriver as up
+from tests.mnl.clustered import fit_clusters
 from upriver import kernels
 from upriver.agents.table import NAMES_BY_CLASS
 from upriver.agents.ucbvi import theory_bernstein, theory_hoeffding
@@ -467,8 +468,9 @@ def fit_choice_data(clustered: bool) -> Outputs:
     x = with_errors(rng.standard_normal((len(groups), 3)))
     utility = x @ [0.8, -0.5, 0.2] + rng.gumbel(size=len(groups))
     best = np.array([utility[groups == g].max() for g in range(200)])
-    cluster = groups // 5 if clustered else None
-    fitted = up.fit_choices(x, utility == best[groups], groups, 0.1, cluster=cluster)
+    given = x, utility == best[groups], groups
+    fitted = up.fit_choices(*given, 0.1)
+    fitted = fit_clusters(*given, groups // 5, 0.1) if clustered else fitted
     return describe_fit(fitted) | {"robust": fitted.with_errors("robust").standard_errors}
 
 

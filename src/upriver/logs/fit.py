@@ -186,7 +186,8 @@ def fit_transitions(
     if len(clusters) == 1:
         raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at least 2")
     rewards = estimate_rewards(outcomes, space, of, rows, chosen, number, known)
-    fitted = fit_dense(data, design.names, chosen, rows.weight, number, tol, max_iter)
+    members = None if number is None else (number, chosen, rows.weight)
+    fitted = fit_dense(data, design.names, tol, max_iter, members)
     log = FittedLog(
         space, design, of, data, chosen, rows.weight, number, rows.n_rows, reward, clusters,
         rewards, weights if isinstance(weights, str) else None,

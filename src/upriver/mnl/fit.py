@@ -76,7 +76,7 @@ def fit_mnl(
         features = pool(unpooled(features), estimate_spread(features, n, lam))
     if not sparse.issparse(features.matrix):
         data = visited(features, n, lam)
-        fitted = fit_dense(data, features.names, np.empty(0), None, None, tol, max_iter)
+        fitted = fit_dense(data, features.names, tol, max_iter)
         return replace(fitted, features=features, counts=n)
     task, theta = features.task, np.zeros(features.dimension)
     failed, *_ = fit_blocks(features, n[None], theta[None], lam, features.triple_scale, local=False)
@@ -121,7 +121,6 @@ def fit_choices(
     groups: ArrayLike,
     regularization: float = 0.0,
     names: Sequence[str] | None = None,
-    cluster: ArrayLike | None = None,
     tol: float = DECREMENT,
     max_iter: int = ITERATIONS,
 ) -> FittedMNL:
@@ -140,9 +139,6 @@ def fit_choices(
         lambda >= 0, the ridge.
     names : sequence of str, optional
         One name per column.
-    cluster : (n,) array, optional
-        The individual of each row, whose choices may depend on each other. Standard errors are
-        then those of the sandwich by cluster; `FittedMNL.with_errors` gives the others.
     tol : float
         The squared Newton decrement at which the step is the last.
     max_iter : int
@@ -164,32 +160,24 @@ def fit_choices(
     if taken.dtype != bool and not np.isin(taken, (0, 1)).all():
         i = int(np.argmin(np.isin(taken, (0, 1))))
         raise ValueError(f"chosen[{i}] is {taken[i]!r}; it must be true or false")
-    of_row = None if cluster is None else cluster_numbers(cluster, len(x))
     starts = first_rows(situation)
-    labels = situation[starts]
-    ordered = np.sort(labels)
-    if (ordered[1:] == ordered[:-1]).any():  # rows of a situation are not contiguous
+    if len(np.unique(situation)) < len(starts):  # rows of a situation are not contiguous
         order = np.argsort(situation, kind="stable")
         x, taken, situation = x[order], taken[order], situation[order]
-        of_row = None if of_row is None else of_row[order]
         starts = first_rows(situation)
-        labels = situation[starts]
     indptr = np.append(starts, len(x)).astype(np.int64)
-    check_one_chosen(taken, indptr, labels)
+    check_one_chosen(taken, indptr, situation[starts])
     data = Choices(indptr, x, taken.astype(np.float64), np.ones(len(starts)), lam)
-    if of_row is not None:
-        check_one_cluster(of_row, indptr, labels)
-        of_row = of_row[starts]
-    return fit_dense(data, names, np.flatnonzero(taken), None, of_row, tol, max_iter)
+    return fit_dense(data, names, tol, max_iter)
 
 
 def fit_dense(
-    data: Choices, names: Sequence[str] | None, chosen: Array, weights: Array | None,
-    cluster: Array | None, tol: float = DECREMENT, max_iter: int = ITERATIONS,
+    data: Choices, names: Sequence[str] | None, tol: float = DECREMENT, max_iter: int = ITERATIONS,
+    clusters: tuple[Array, Array, Array | None] | None = None,
 ) -> FittedMNL:  # fmt: skip
-    """Fit choice data, eq. (3), with all kinds of standard errors.
+    """Fit choice data, eq. (3), with the standard errors of clusters where these are given.
 
-    chosen, weights, cluster (m,): the row of each choice, how often it counts, and its cluster.
+    clusters: three arrays (m,), the cluster of each choice, its row and how often it counts.
     """
     tol, max_iter = positive_number("tol", tol), positive_integer("max_iter", max_iter)
     theta, loss, _, n_iter, converged = fit_newton(data, names, tol, max_iter)
@@ -203,30 +191,10 @@ def fit_dense(
         n_iter=n_iter,
         converged=converged,
         choices=data,
-        clusters=None if cluster is None else (cluster, chosen, weights),
-        errors="classical" if cluster is None else "cluster",
-        n_clusters=0 if cluster is None else int(cluster.max()) + 1,
+        clusters=clusters,
+        errors="classical" if clusters is None else "cluster",
+        n_clusters=0 if clusters is None else int(clusters[0].max()) + 1,
     )
-
-
-def cluster_numbers(cluster: ArrayLike, n: int) -> Array:
-    """(n,) clusters numbered from 0; there must be at least two."""
-    given = as_labels("cluster", cluster)
-    if given.shape != (n,):
-        raise ValueError(f"cluster has shape {given.shape}; it must be ({n},)")
-    labels, number = np.unique(given, return_inverse=True)
-    if len(labels) < 2:
-        raise ValueError("cluster has one value; clustered errors need at least 2 clusters")
-    return number
-
-
-def check_one_cluster(cluster: Array, indptr: Array, labels: Array) -> None:
-    """Raise a ValueError for a situation whose rows belong to several clusters."""
-    other = cluster != np.repeat(cluster[indptr[:-1]], np.diff(indptr))
-    if other.any():
-        g = int(np.searchsorted(indptr, int(np.argmax(other)), side="right")) - 1
-        what = f"the rows of choice situation {labels[g]!r} are of several clusters"
-        raise ValueError(f"{what}; they must be of one")
 
 
 def first_rows(situation: Array) -> Array:

@@ -280,7 +280,7 @@ class FittedMNL(Estimates):
         if kind == "robust" and self.features is not None:
             raise ValueError(
                 f"errors is {kind!r}; a fit of transition counts has only 'classical' ones, "
-                "fit_transitions and fit_choices have all"
+                "fit_transitions has all"
             )
         return replace(self, errors=kind)
 
