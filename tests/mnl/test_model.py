@@ -102,7 +102,7 @@ def test_errors_are_multiplied_pair_by_pair(rng, kind, n_states):
     counts = rng.integers(0, 3, (1, task.n_triples)).astype(float)
 
     def fitted(errors):
-        weights, kept = model.ErrorWeights(errors, errors), {"local": True, "factored": True}
+        weights, kept = (errors, errors), {"local": True, "factored": True}
         new = model.start(made, 0.4, 1, with_products=True, weights=weights, **kept)
         return model.refit(made, new, counts, weights)
 

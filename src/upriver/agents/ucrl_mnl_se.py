@@ -82,7 +82,7 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
         """Return `weights`; where the spread is large all columns count as own ones do."""
         all_own = self.per_step or (self.learns_spread and spread > LARGE_SPREAD)
         shared = self.own_errors if all_own else self.shared_errors
-        return mnl.ErrorWeights(float(shared), float(self.own_errors))
+        return float(shared), float(self.own_errors)
 
     @property
     def learns_spread(self) -> bool:

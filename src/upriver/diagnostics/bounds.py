@@ -14,7 +14,6 @@ from __future__ import annotations
 from math import ceil, log, sqrt
 from typing import NamedTuple
 
-from upriver.checks import open_fraction
 from upriver.display import add_repr
 from upriver.features import Features
 from upriver.mnl.radii import Evidence, corrected_radius, lemma1_radius, theory_regularization
@@ -55,7 +54,6 @@ def theorem1(
     The features give H, U, d and L_varphi, kappa is that of Assumption 3, theta_bound is L_theta;
     the bounds hold with probability 1 - delta.
     """
-    open_fraction("delta", delta)
     kappa, k, units = clip_kappa(kappa), n_episodes, features.task.units
     evidence, given = worst_evidence(features, k), (kappa, theta_bound, delta)
     radii = lemma1_radius(*given)(evidence), corrected_radius(*given)(evidence)

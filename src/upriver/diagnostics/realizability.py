@@ -18,7 +18,7 @@ from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.names import check_same_names
 from upriver.mdp.validation import check_covers
 from upriver.mnl import likelihood
-from upriver.mnl.fit import fit_mnl
+from upriver.mnl.fit import fit_standardized
 
 TOLERANCE = 1e-8  # largest error of a log-odds, relative, at which the equations count as solved
 RIDGES = (1e-8, 1e-6, 1e-4)  # the least ridge at which the projection is found
@@ -146,12 +146,9 @@ def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
 
 def project_on_model(features: Features, prob: Array) -> Array:
     """Minimise the mean KL(P, P_theta) by maximum likelihood with P as counts; theta is (C, d)."""
-    scale = np.ones(features.dimension)
-    scale[: features.n_shared] = features.columns.scale  # the ridge does not depend on units
     for ridge in RIDGES:
         try:
-            fits = [fit_mnl(features.standardized, p, ridge).theta for p in prob]
-            return np.array(fits) / scale
+            return np.array([fit_standardized(features, p, ridge).theta for p in prob])
         except (RuntimeError, ValueError):
             continue
     raise RuntimeError("the KL projection did not converge; rescale the features")

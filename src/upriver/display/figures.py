@@ -139,7 +139,7 @@ def add_action_legend(ax: Axes, table: Array, actions: Sequence[Any], ties: Arra
 
 
 @figure_style()
-def plot_coefficients(rows: Sequence[Mapping[str, Any]], label: str = "log-odds") -> Figure:
+def plot_coefficients(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Plot estimates with their intervals, one below the other: name, estimate, low, high.
 
     Those that the data say nothing about are arrows at the edges and do not stretch the axis.
@@ -163,7 +163,7 @@ def plot_coefficients(rows: Sequence[Mapping[str, Any]], label: str = "log-odds"
     names = [str(r["name"]) for r in rows]
     ax.set_yticks(y, [as_label(x if len(x) <= 36 else f"{x[:20]}…{x[-15:]}") for x in names])
     beyond = "" if shown.all() else "; arrows: no data"
-    ax.set(xlabel=f"{label}, with its 95% interval{beyond}", ylim=(len(rows) - 0.4, -0.6))
+    ax.set(xlabel=f"log-odds, with its 95% interval{beyond}", ylim=(len(rows) - 0.4, -0.6))
     ax.grid(axis="y", visible=False)
     return figure
 

@@ -102,7 +102,12 @@ def plot_transitions(mdp: Any) -> Figure:
     for ax, matrix, action in zip(panels, matrices, task.action_names, strict=False):
         ax.set_title(as_label(action), loc="left")
         if grid is not None:
-            draw_moves(ax, grid, matrix)
+            set_limits(ax, grid, xlabel="column", ylabel="row")
+            size = np.hypot(*matrix.T)
+            still, moving = size < 1e-9, size >= 1e-9
+            ax.plot(*grid[still, ::-1].T, ".", color=INK, markersize=4)
+            longest = max(1.0, float(size[moving].max(initial=0.0)))  # arrows end in their cells
+            draw_arrows(ax, grid[moving], 0.8 * matrix[moving] / longest, BLUE)
         elif is_diagram:
             draw_diagram(ax, matrix, states)
         else:
@@ -112,17 +117,6 @@ def plot_transitions(mdp: Any) -> Figure:
     if more:
         figure.supxlabel(f"{more} more actions are not drawn", fontsize=7, color=INK)
     return figure
-
-
-def draw_moves(ax: Axes, grid: Array, moves: Array) -> None:
-    """Draw the expected move of each cell as an arrow; a dot where nothing moves."""
-    set_limits(ax, grid, xlabel="column", ylabel="row")
-    size = np.hypot(*moves.T)
-    still = size < 1e-9
-    ax.plot(*grid[still, ::-1].T, ".", color=INK, markersize=4)
-    moving = ~still & np.isfinite(size)
-    longest = max(1.0, float(size[moving].max(initial=0.0)))  # an arrow ends within its cell
-    draw_arrows(ax, grid[moving], 0.8 * moves[moving] / longest, BLUE)
 
 
 def set_limits(ax: Axes, grid: Array, **labels: str) -> None:

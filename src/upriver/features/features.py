@@ -215,14 +215,18 @@ class Features:
         """What the columns that are not triple effects are to the pairs (s, a)."""
         return self.packed[1]
 
+    @property
+    def scale(self) -> Array:
+        """(d,) the scale of each column, 1 for triple effects."""
+        return np.append(self.columns.scale, np.ones(self.dimension - self.n_shared))
+
     @cached_property
     def standardized(self) -> Features:
         """The same features with `columns.scale` 1, so that a ridge does not depend on units."""
-        scale, is_own = np.ones(self.dimension), self.columns.is_own
-        scale[: self.n_shared] = self.columns.scale
-        if (scale == 1.0).all() and is_own.all() == is_own.any():
+        is_own = self.columns.is_own
+        if (self.scale == 1.0).all() and is_own.all() == is_own.any():
             return self
-        return self.rescaled(scale)
+        return self.rescaled(self.scale)
 
     def rescaled(self, scale: Array) -> Features:
         """Return the features divided by scale (d,); own columns come first in their layout."""

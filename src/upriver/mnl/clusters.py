@@ -86,21 +86,15 @@ def cluster_scores(
     n, d = sums.shape
     times = np.ones(len(chosen)) if weights is None else weights
     situation = np.repeat(np.arange(len(data.visits)), np.diff(data.indptr))
-    visits = sparse.csr_array((times, (cluster, situation[chosen])), (n, len(data.visits)))
+    visits = sparse.csc_array((times, (cluster, situation[chosen])), (n, len(data.visits)))
+    expected = sparse.csc_array(visits[:, situation] * p)  # (C, rows) how often rows are chosen
     clusters = np.arange(n)
-    if not is_adjusted(n, d):
-        square = np.zeros((n, d))  # the diagonal of the information of each cluster
-        for low, high, score in data.scores(p):
-            first, last = situation[low], situation[high - 1] + 1
-            starts = data.indptr[first:last] - low
-            each = np.add.reduceat(score**2 * p[low:high, None], starts)
-            square += visits[:, first:last] @ each
+    if not is_adjusted(n, d):  # the diagonal of the information of each cluster
+        square = sum(expected[:, low:high] @ score**2 for low, high, score in data.scores(p))
         clusters = np.flatnonzero((square >= WHOLE * square.sum(axis=0)).any(axis=1))
     own = np.zeros((len(clusters), d, d))
     for low, high, score in data.scores(p) if len(clusters) else ():
-        part = situation[low:high]
-        for c, mine in enumerate(visits[clusters, part[0] : part[-1] + 1].toarray()):
-            weight = mine[part - part[0]] * p[low:high]
+        for c, weight in enumerate(expected[clusters, low:high].toarray()):
             some = np.flatnonzero(weight)
             own[c] += (score[some] * weight[some, None]).T @ score[some]
     return adjust_scores(sums, bread, zip(clusters.tolist(), own, strict=True))

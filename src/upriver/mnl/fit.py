@@ -97,8 +97,7 @@ def fit_mnl(
 
 def fit_standardized(features: Features, counts: Array, lam: float) -> FittedMNL:
     """Fit with the ridge in the units of `features.standardized`, not in those of the columns."""
-    fit, scale = fit_mnl(features.standardized, counts, lam), np.ones(features.dimension)
-    scale[: features.n_shared] = features.columns.scale
+    fit, scale = fit_mnl(features.standardized, counts, lam), features.scale
     return replace(fit, theta=fit.theta / scale, features=features, scale=scale, choices=None)
 
 

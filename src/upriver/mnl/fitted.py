@@ -291,7 +291,8 @@ class FittedMNL(Estimates):
             return pooled.covariance(*self.data)
         lam = float(np.min(self.ridge))
         if self.features is not None and sparse.issparse(self.information):
-            flat = likelihood.to_blocks(self.features, self.information)
+            entries = likelihood.block_entries(self.features)
+            flat = np.asarray(self.information[entries]).ravel()
             layout = self.features.layout
             for m in np.unique(layout.size):
                 of_size = np.flatnonzero(layout.size == m)

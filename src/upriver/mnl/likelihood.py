@@ -78,11 +78,6 @@ def from_blocks(features: Features, flat: Array) -> Any:
     return sparse.csr_array((flat, block_entries(features)), shape=(features.dimension,) * 2)
 
 
-def to_blocks(features: Features, matrix: Any) -> Array:
-    """Return the flat blocks of a block-diagonal sparse matrix."""
-    return np.asarray(sparse.csr_array(matrix)[block_entries(features)]).ravel()
-
-
 def block_entries(features: Features) -> tuple[Array, Array]:
     """Return (rows, columns) of every entry of the flat blocks."""
     layout = features.layout

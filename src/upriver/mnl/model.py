@@ -19,16 +19,10 @@ from upriver.features import Features
 NO_STEPS, NONE = np.empty(0, np.int64), np.empty((0, 0))
 
 
-class ErrorWeights(NamedTuple):
-    """How many standard errors the inner products of a pair stand for, see `kernels.model`."""
-
-    shared: float = 1.0
-    """Of the columns that several pairs share."""
-    own: float = 1.0
-    """Of the columns that vary within one pair only, and of triple effects."""
-
-
-ONCE = ErrorWeights()
+ErrorWeights = tuple[float, float]
+"""How many standard errors the inner products of a pair stand for, see `kernels.model`: of the
+columns that several pairs share; and of those that vary within one pair only and triple effects."""
+ONCE = 1.0, 1.0
 
 
 @add_repr
