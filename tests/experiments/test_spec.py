@@ -163,18 +163,17 @@ def test_what_a_spec_says_is_what_the_agent_gets():
     assert built.optimism.__name__ == "exact_maximum"
 
 
-@pytest.mark.parametrize(("word", "spread"), [("pooled", "estimate"), ("pooled 0.5", 0.5)])
-def test_pooled_features_are_the_environments_own_and_an_effect_of_every_triple(word, spread):
+def test_pooled_features_are_the_environments_own_and_an_effect_of_every_triple():
     """The run of the spec is, to the last bit, the one that its words say."""
     import upriver as up
 
-    entry = agent(agent="ucrl-mnl-se", support="local", features=word)
+    entry = agent(agent="ucrl-mnl-se", support="local", features="pooled")
     run = only_run(environments=[{"name": "river-grid-3"}], agents=entry)
     mdp, built, _ = build(run)
     shared = up.envs.find("river-grid-3").shared(mdp.task("local"))
-    by_hand = up.features.pooled(shared, spread=spread)
+    by_hand = up.features.pooled(shared)
     assert (built.features.matrix != by_hand.matrix).nnz == 0
-    assert built.features.spread == spread and built.features.n_shared == shared.dimension
+    assert built.features.spread == "estimate" and built.features.n_shared == shared.dimension
     mine = up.simulate(mdp, up.agents.UCRLMNLSE(mdp.task("local"), by_hand), 4, seed=0)
     assert np.array_equal(run_one(run)["value"].to_numpy(), mine.values)
     other = only_run(
@@ -226,8 +225,6 @@ MISTAKES = {
     "an unknown agent": ({"agents": [{"agent": "ucrl-mln"}]}, "did you mean 'ucrl-mnl'"),
     "an unknown environment": ({"environments": [{"name": "riverswin-6"}]}, "mean 'riverswim'"),
     "unknown features": ({"agents": agent(features="onehot")}, "did you mean 'one-hot'"),
-    "no spread": ({"agents": agent(features="pooled 0")}, "the spread is '0'; it must be a pos"),
-    "a spread in words": ({"agents": agent(features="pooled much")}, "the spread is 'much'; it"),
     "an unknown support": (
         {"agents": agent(support="all")},
         "'all' is unknown.*full, known",

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from upriver.agents.table import AGENTS
 from upriver.agents.ucrl2 import original_l1
 from upriver.envs import ENVIRONMENTS
-from upriver.features import FEATURES, OWN, Features, own_map
+from upriver.features import FEATURES, OWN, Features
 from upriver.mdp import FiniteMDP, Task
 from upriver.mnl import online, radii
 from upriver.planning.optimism import OPTIMISMS
@@ -142,10 +142,10 @@ def environment_function(name: str) -> Callable[..., FiniteMDP]:
 
 def feature_function(name: str, environment: str | None) -> Callable[[Task], Features]:
     """Return the feature map of a name, on an environment whose own features it may need."""
-    if (own := own_map(name)) is not None:
+    if name in OWN:
         if environment not in ENVIRONMENTS:
             raise ValueError(f"features {name!r} need an environment of the catalogue")
-        return lambda task: own(ENVIRONMENTS[environment].shared(task))
+        return lambda task: OWN[name](ENVIRONMENTS[environment].shared(task))
     found = find_object("features", name, {**FEATURES, **dict.fromkeys(OWN)})
     return check_annotation(found, Features, "features", name)
 

@@ -31,7 +31,6 @@ from upriver.display import Card, add_repr
 from upriver.experiments import registry
 from upriver.experiments.build import RunSpec, build, get_mdp
 from upriver.experiments.registry import unknown
-from upriver.features import own_map
 from upriver.mdp import FiniteMDP
 from upriver.mdp.names import abbreviate
 
@@ -64,14 +63,14 @@ def make_absolute(name: str, info: pd.ValidationInfo) -> str:
 
 
 def check_features(name: str) -> str:
-    if own_map(name) is None:
+    if name not in registry.OWN:
         registry.feature_function(name, None)
     return name
 
 
 FEATURE_NAMES = [
     {"enum": [*registry.FEATURES, *registry.OWN]},
-    {"pattern": r"^pooled [0-9.eE+-]+$|^\w+:\w+$"},
+    {"pattern": r"^\w+:\w+$"},
 ]
 FEATURE_SCHEMA = pd.WithJsonSchema({"type": "string", "anyOf": FEATURE_NAMES})
 FeatureName = Annotated[str, AfterValidator(check_features), FEATURE_SCHEMA]

@@ -9,7 +9,6 @@ from upriver.features.maps import (
     from_function,
     one_hot,
     one_hot_indicator,
-    own_map,
     pooled,
     recentre,
     shared,
@@ -18,6 +17,6 @@ from upriver.features.maps import (
 
 __all__ = [
     "FEATURES", "OWN", "Features", "Layout", "automatic", "changes", "components",
-    "from_function", "one_hot", "one_hot_indicator", "own_map", "pooled", "recentre", "shared",
+    "from_function", "one_hot", "one_hot_indicator", "pooled", "recentre", "shared",
     "unpooled",
 ]  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -182,16 +181,3 @@ def recentre(features: Features) -> Features:
 
 OWN: dict[str, Callable[[Features], Features]] = {"shared": lambda shared: shared, "pooled": pooled}
 """What a specification may make of the features that come with an environment."""
-
-
-def own_map(name: str) -> Callable[[Features], Features] | None:
-    """Return the function of a name in OWN; "pooled 0.5" has a spread. None for other names."""
-    word, _, spread = name.partition(" ")
-    if word != "pooled" or not spread:
-        return OWN.get(name)
-    try:
-        return partial(pooled, spread=positive_number("spread", float(spread)))
-    except ValueError as error:
-        raise ValueError(
-            f"features {name!r}: the spread is {spread!r}; it must be a positive number"
-        ) from error
