@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from upriver.checks import Array
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-def to_frame(data: Any) -> pd.DataFrame:
-    """Return a data frame of a mapping of columns, or of a list of rows."""
+def to_frame(data: Any) -> Any:
+    """Return a pandas data frame of a mapping of columns, or of a list of rows."""
     import pandas as pd
 
     return pd.DataFrame(data)

@@ -171,7 +171,7 @@ class Choices:
         return sums
 
 
-def visited(features: Any, counts: Array, lam: float) -> Choices:
+def visited(features: Any, counts: Any, lam: float) -> Choices:
     """Return the choice data of the pairs (s, a) that have counts, which are often few."""
     sizes = features.task.sizes
     pair = np.repeat(np.arange(len(sizes)), sizes)

@@ -90,7 +90,7 @@ def cluster_scores(
     expected = sparse.csc_array(visits[:, situation] * p)  # (C, rows) how often rows are chosen
     clusters = np.arange(n)
     if not is_adjusted(n, d):  # the diagonal of the information of each cluster
-        square = sum(expected[:, low:high] @ score**2 for low, high, score in data.scores(p))
+        square: Any = sum(expected[:, low:high] @ score**2 for low, high, score in data.scores(p))
         clusters = np.flatnonzero((square >= WHOLE * square.sum(axis=0)).any(axis=1))
     own = np.zeros((len(clusters), d, d))
     for low, high, score in data.scores(p) if len(clusters) else ():
