@@ -155,7 +155,6 @@ MNL: list[Mutant] = [
     ("mnl/online.py", "1.0 - log(n) / log(PHI_1)", "-log(n) / log(PHI_1)"),
     ("mnl/newton.py", "if ridge == 0.0 and (np.diag(new) < VANISHED * begun).any()", "if False"),
     ("mnl/newton.py", "DECREMENT = 1e-12", "DECREMENT = 1e-2"),
-    ("mnl/newton.py", "tol *= min(float(data.visits.sum()), 1.0)", "tol *= 1.0"),
     ("mnl/likelihood.py", "0.5 * regularization * float(theta @ theta)",
      "regularization * float(theta @ theta)"),
     ("mnl/likelihood.py", "(expected - counts) + regularization * theta", "(expected - counts)"),
