@@ -57,23 +57,21 @@ def from_gymnasium(
             f"{name} has no transition table P, it is a black box: describe what is known with "
             "Task.from_successors and learn through reset and step with upriver.learn"
         )
-    if getattr(base, "fickle_passenger", False):
-        raise ValueError(
-            f"fickle_passenger of {name} is True; its transition table P does not contain changes "
-            "of mind: leave it False, or learn through reset and step with upriver.learn"
-        )
-    layer = made
+    missing, layer = [], made
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, gymnasium.RewardWrapper | gymnasium.ActionWrapper):
-            raise ValueError(
-                f"{name} is wrapped in {type(layer).__name__}, which its transition table P does "
-                "not contain: leave it out, or learn through reset and step with upriver.learn"
-            )
+            missing.append(f"{name} is wrapped in {type(layer).__name__}")
         layer = layer.env
+    if getattr(base, "fickle_passenger", False):
+        missing.append(f"fickle_passenger of {name} is True")
+    if missing:
+        raise ValueError(
+            f"{missing[0]}, which its transition table P does not contain: leave it out, or learn "
+            "through reset and step with upriver.learn"
+        )
+    horizon = getattr(spec, "max_episode_steps", None) if horizon is None else horizon
     if horizon is None:
-        horizon = spec.max_episode_steps if spec is not None else None
-        if horizon is None:
-            raise ValueError(f"horizon is None and {name} has no time limit; give a horizon")
+        raise ValueError(f"horizon is None and {name} has no time limit; give a horizon")
     if initial_state is None:
         initial_state = getattr(base, "initial_state_distrib", None)
         if initial_state is None:

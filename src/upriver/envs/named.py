@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,13 +29,11 @@ def build_mdp(
     """
     number, shape = {s: i for i, s in enumerate(states)}, (len(states), len(actions))
     chances: dict[tuple[int, int], float] = {}  # of (s * A + a, s')
-    for i, s in enumerate(states):
-        for j, a in enumerate(actions):
-            for s2, p in outcomes(s, a):
-                at = i * shape[1] + j, number[s2]
-                chances[at] = chances.get(at, 0.0) + p
-    pair, following = np.array(sorted(chances)).T
-    p = np.array([chances[at] for at in sorted(chances)])
+    for at, (s, a) in enumerate(product(states, actions)):
+        for s2, p in outcomes(s, a):
+            chances[at, number[s2]] = chances.get((at, number[s2]), 0.0) + p
+    triples = sorted(chances)
+    (pair, following), p = np.array(triples).T, np.array([chances[at] for at in triples])
     source, reached = np.unique([pair[p > 0] // shape[1], following[p > 0]], axis=1)
     every = np.add.outer(source * shape[1], np.arange(shape[1])).ravel()
     order = np.argsort(every, kind="stable")

@@ -64,34 +64,32 @@ def riverswim(n_states: int = 6, horizon: int | None = None, variant: str = "pap
     current = VARIANTS[variant]
     if (last := max(current.starts)) >= n_states:
         raise ValueError(f"n_states is {n_states}; variant {variant!r} starts in state {last}")
-    outcomes = np.empty((n_states, 2, 3))
-    outcomes[:, LEFT] = 1.0, 0.0, 0.0
-    outcomes[:, RIGHT] = current.middle
-    outcomes[0, RIGHT], outcomes[-1, RIGHT] = current.first, current.last
+    outcomes = np.empty((n_states, 2, 3))  # to move left, stay and move right
+    outcomes[:, LEFT], outcomes[:, RIGHT] = (1.0, 0.0, 0.0), current.middle
+    outcomes[0] = (0.0, 1.0, 0.0), current.first
+    outcomes[-1, RIGHT] = current.last
     reward = np.zeros((n_states, 2))
     reward[0, LEFT] = current.small
     reward[-1, RIGHT] = 1.0
     initial = np.zeros(n_states)
     initial[list(current.starts)] = 1.0 / len(current.starts)
-    pair, successors, p = list_moves(outcomes)
     name = f"riverswim-{n_states}" + ("" if variant == "paper" else f"-{variant}")
     names = {"local": neighbours(n_states, 2), "actions": ("left", "right"), "name": name}
     horizon = 4 * n_states if horizon is None else horizon
-    return assemble(pair, successors, p[None], (n_states, 2), reward, horizon, initial, names)
+    return assemble(
+        *list_moves(outcomes), outcomes[outcomes > 0.0][None], (n_states, 2), reward, horizon,
+        initial, names,
+    )  # fmt: skip
 
 
-def list_moves(outcomes: Array) -> tuple[Array, Array, Array]:
-    """Return (s * A + a, successor, probability) of every triple of outcomes (S, A, 3), which are
-    to move left, stay and move right; a move beyond an end of the chain is a stay."""
-    clipped = outcomes.copy()
-    clipped[0, :, 1] += clipped[0, :, 0]
-    clipped[-1, :, 1] += clipped[-1, :, 2]
-    clipped[0, :, 0] = clipped[-1, :, 2] = 0.0
-    s, a, step = np.nonzero(clipped > 0.0)
-    return s * outcomes.shape[1] + a, s + step - 1, clipped[s, a, step]
+def list_moves(outcomes: Array) -> tuple[Array, Array]:
+    """Return (s * A + a, successor) of every positive entry of outcomes (S, A, 3)."""
+    s, a, step = np.nonzero(outcomes)
+    return s * outcomes.shape[1] + a, s + step - 1
 
 
 def neighbours(n_states: int, n_actions: int) -> tuple[Array, Array]:
     """Return {s - 1, s, s + 1} for every pair, as (indptr, successors)."""
-    pair, successors, _ = list_moves(np.ones((n_states, n_actions, 3)))
-    return support_of_triples(pair, successors, n_states * n_actions)
+    near = np.ones((n_states, n_actions, 3))
+    near[0, :, 0] = near[-1, :, 2] = 0.0
+    return support_of_triples(*list_moves(near), n_states * n_actions)
