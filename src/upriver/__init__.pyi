@@ -40,7 +40,7 @@ from upriver.play.policy import Policy as Policy
 from upriver.play.policy import load_policy as load_policy
 from upriver.play.rollouts import Rollouts as Rollouts
 from upriver.play.rollouts import rollouts as rollouts
-from upriver.play.run import Run as Run
+from upriver.play.simulate import Run as Run
 from upriver.play.simulate import simulate as simulate
 from upriver.results.runs import load_runs as load_runs
 

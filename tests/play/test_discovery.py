@@ -79,7 +79,7 @@ def test_surprises_are_counted_as_long_as_they_are_single():
 def test_sums_on_the_unit_scale():
     found = line((0, 1, 1, -3.0, False), (1, 0, 0, 1.0, False), (1, 0, 0, -1.0, False))
     assert found.task.reward_range == (-3.0, 1.0)
-    sums, row = found.reward_sums(), found.task.rows_of(1, "left").start
+    sums, row = found.reward_sums(found.sums()), found.task.rows_of(1, "left").start
     assert sums.visits[row] == 2.0
     assert sums.total[row] == pytest.approx(1.0 + 0.5)
     assert sums.squares[row] == pytest.approx(1.0 + 0.25)

@@ -130,13 +130,6 @@ def test_a_spread_in_the_state_of_features_without_triple_effects_is_not_used():
     np.testing.assert_array_equal(after.max_norm, right.max_norm)
 
 
-def test_counts_below_0_are_one_sentence_of_psrl():
-    agent = up.agents.PSRL(RIVER.task())
-    state = up.simulate(RIVER, agent, 2).state
-    with pytest.raises(ValueError, match="PSRL holds counts below 0"):
-        agent.plan(state._replace(model=state.model - 100.0), np.random.default_rng(0))
-
-
 def test_a_truth_value_is_no_step_and_a_class_is_no_agent():
     run = up.simulate(RIVER, up.agents.UCRLMNL(RIVER.task(), up.features.one_hot(RIVER.task())), 2)
     with pytest.raises(ValueError, match="h is True; steps are"):

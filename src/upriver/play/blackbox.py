@@ -167,9 +167,7 @@ def learn(
     if agent is None:
         player: Player = DiscoveringPlayer(env, state_of, resume, seed, declared)
     else:
-        for name, value in declared._asdict().items():
-            if value is not None:
-                raise ValueError(f"{name} is for learning without an agent; give it to agent.task")
+        declared.refuse("is for learning without an agent; give it to agent.task")
         player = AgentPlayer(env, agent, state_of, end, resume, seed)
     return play_episodes(player, n_episodes, callback, max_seconds)
 
@@ -181,14 +179,16 @@ def play_episodes(
     """Play the episodes and return the run; errors and interruptions keep what was learned."""
     rows: list[tuple[float, int, bool, float]] = []
     before, began = player.before, perf_counter()
-    progress = Progress(n_episodes)
+    shown, is_visible = began, sys.stderr.isatty()
     failure: Exception | None = None
     try:
         while len(rows) < n_episodes:
             if max_seconds is not None and perf_counter() - began >= max_seconds and rows:
                 break
             rows.append(player.play_one(before + len(rows)))
-            progress.show(rows)
+            if is_visible and perf_counter() - shown >= 0.2:
+                shown = perf_counter()
+                show_progress(rows, n_episodes, shown - began)
             if callback is not None and callback(before + len(rows), rows[-1][0]) is True:
                 break
     except KeyboardInterrupt:
@@ -199,7 +199,8 @@ def play_episodes(
             raise
         failure = error
     finally:
-        progress.end()
+        if shown > began:
+            print(file=sys.stderr)
     columns: Any = map(np.array, zip(*rows, strict=True))
     run = LearningRun(*columns, *player.result(len(rows)))
     if failure is not None:
@@ -209,23 +210,9 @@ def play_episodes(
     return run
 
 
-class Progress:
-    """A line on a terminal: the episode, the mean return of the last ten, and the time left."""
-
-    def __init__(self, n_episodes: int) -> None:
-        self.n_episodes, self.began = n_episodes, perf_counter()
-        self.last, self.visible = self.began, sys.stderr.isatty()
-
-    def show(self, rows: list[Any]) -> None:
-        now = perf_counter()
-        if not self.visible or now - self.last < 0.2:
-            return
-        self.last, done = now, len(rows)
-        recent = np.mean([row[0] for row in rows[-10:]])
-        left = (now - self.began) / done * (self.n_episodes - done)
-        text = f"episode {done}/{self.n_episodes}, last ten {recent:.4g}, {left:.0f} s left"
-        print(f"\r{text:<70}", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self.visible and self.last > self.began:
-            print(file=sys.stderr)
+def show_progress(rows: list[Any], n_episodes: int, seconds: float) -> None:
+    """Write the episode, the mean return of the last ten, and the time left over the last line."""
+    recent, left = np.mean([row[0] for row in rows[-10:]]), n_episodes - len(rows)
+    text = f"episode {len(rows)}/{n_episodes}, last ten {recent:.4g}"
+    text = f"{text}, {seconds / len(rows) * left:.0f} s left"
+    print(f"\r{text:<70}", end="", file=sys.stderr, flush=True)

@@ -38,7 +38,7 @@ class Checkpoint(NamedTuple):
 
     def without_closures(self) -> Checkpoint:
         """Return what a file holds: digests in place of the agent and the MDP."""
-        if not (isinstance(self.fingerprint, tuple) and len(self.fingerprint) == 2):
+        if not isinstance(self.fingerprint, tuple):
             return self
         agent, mdp = self.fingerprint
         digests = {"agent": fingerprint_agent(agent), "mdp": fingerprint_mdp(mdp)}
@@ -109,7 +109,7 @@ def fingerprint_mdp(mdp: FiniteMDP | None) -> str:
 def check_fingerprint(resume: Checkpoint, agent: Any, mdp: FiniteMDP | None) -> None:
     """Refuse to resume a run with another agent or MDP than its own."""
     saved = resume.fingerprint
-    if isinstance(saved, tuple) and len(saved) == 2 and saved[0] is agent and saved[1] is mdp:
+    if isinstance(saved, tuple) and saved[0] is agent and saved[1] is mdp:
         return
     saved = resume.without_closures().fingerprint
     if not isinstance(saved, dict):

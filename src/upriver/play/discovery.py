@@ -45,8 +45,6 @@ MAX_CHANGES = 20
 """The most frequent changes of an action that are thought possible in other states."""
 GROWTH = 1.1
 """The task is made again at the earliest when the number of episodes has grown by this factor."""
-
-
 PATIENCE = 4
 """NEW is no outcome of a pair any more after this many visits, and as many times the visits after
 which the action was a surprise anywhere."""
@@ -65,6 +63,12 @@ class Declared(NamedTuple):
     features: Callable[[Task], Any] | None = None
     states: Sequence[Hashable] | None = None
     reward_range: tuple[float, float] | None = None
+
+    def refuse(self, reason: str) -> None:
+        """Raise ValueError for the first declaration, with the reason."""
+        for name, value in self._asdict().items():
+            if value is not None:
+                raise ValueError(f"{name} {reason}")
 
 
 def as_name(what: str, value: Any) -> Any:
@@ -105,8 +109,7 @@ class Discovery:
         self.numbers: dict[tuple[Any, bool], int] = {}
         self.seen: dict[tuple[int, int, int], list[float]] = {}
         """Of each triple of nodes (s, a, s'): visits, sum and sum of squares of its rewards in the
-        user's units, whether it was a surprise at first, its row in the task and that of NEW in its
-        pair, -1 where there is none."""
+        user's units, and whether it was a surprise at first."""
         self.unseen: set[int] = set()
         """Nodes that were declared and not seen yet."""
         self.tries: Counter[tuple[int, int]] = Counter()
@@ -173,9 +176,9 @@ class Discovery:
         self.tries[s, a] += 1
         found = self.seen.get((s, a, s2))
         if found is None:
-            [row], [new_row] = self.locate(np.array([[s, a, s2]]))
-            found = self.seen[s, a, s2] = [0.0, 0.0, 0.0, float(row < 0), row, new_row]
-            if row < 0:
+            is_surprise = self.locate(np.array([[s, a, s2]]))[0][0] < 0
+            found = self.seen[s, a, s2] = [0.0, 0.0, 0.0, float(is_surprise)]
+            if is_surprise:
                 self.latest[a] = max(self.latest[a], self.tries[s, a])
         for i, x in enumerate((1.0, reward, reward * reward)):
             found[i] += x
@@ -193,12 +196,6 @@ class Discovery:
         rows = np.minimum(np.searchsorted(task.triple_keys, keys), task.n_triples - 1)
         is_listed &= task.triple_keys[rows] == keys
         return np.where(is_listed, rows, -1), np.where(has_new, last, -1)
-
-    def locate_seen(self) -> None:
-        """Write the rows in the task of all that was seen."""
-        located = self.locate(np.array(list(self.seen), np.int64).reshape(-1, 3))
-        for found, *rows in zip(self.seen.values(), *located, strict=True):
-            found[4:] = rows
 
     # -- the task ---------------------------------------------------------------------------------
 
@@ -252,11 +249,10 @@ class Discovery:
         )  # fmt: skip
         features = automatic if declared.features is None else declared.features
         self.agent = UCRLMNLSE(self.task, features(self.task))
-        self.locate_seen()
         model = self.agent.start()
         if spread and self.agent.learns_spread:
             model = model._replace(spread=spread)
-        self.state = State(self.episodes + 1, model, self.reward_sums())
+        self.state = State(self.episodes + 1, model, self.reward_sums(self.sums()))
 
     def list_declared(self) -> set[tuple[int, int, int]]:
         """Return the triples that the declared successors allow from the states known so far."""
@@ -365,7 +361,6 @@ class Discovery:
                 self.value_new()
         except BaseException:
             vars(self).update(kept)
-            self.locate_seen()
             raise
 
     def refit(self, k: int, since: int) -> None:
@@ -379,20 +374,20 @@ class Discovery:
         prob = model.prob[0]
         prob[is_exhausted & (task.successors == task.n_states - 1)] = 0.0
         prob /= np.repeat(task.by_pair(prob), task.sizes)
-        self.state = State(k + 1, model, self.reward_sums())
+        self.state = State(k + 1, model, self.reward_sums(sums))
 
     def sums(self) -> Array:
         """Return (4, n) visits, sums and sums of squares of the rewards of each row of the task;
         and for NEW the surprises that were seen only once."""
-        seen = np.array(list(self.seen.values())).reshape(-1, 6).T
-        rows, new_rows = seen[4:].astype(np.int64) + 1  # 0 is outside the task
-        n, single = self.task.n_triples + 1, seen[3] * (seen[0] == 1.0)
-        sums = [np.bincount(rows, x, n)[1:] for x in seen[:3]]
-        return np.array([*sums, np.bincount(new_rows, single, n)[1:]])
+        rows, new_rows = self.locate(np.array(list(self.seen), np.int64).reshape(-1, 3))
+        *seen, is_surprise = np.array(list(self.seen.values())).reshape(-1, 4).T
+        n, single = self.task.n_triples + 1, is_surprise * (seen[0] == 1.0)
+        sums = [np.bincount(rows + 1, x, n)[1:] for x in seen]  # 0 is outside the task
+        return np.array([*sums, np.bincount(new_rows + 1, single, n)[1:]])
 
-    def reward_sums(self) -> rewards.RewardSums:
-        """Return the sums of rewards on the unit scale."""
-        visits, total, squares, _ = self.sums()
+    def reward_sums(self, sums: Array) -> rewards.RewardSums:
+        """Return those `sums` of rewards on the unit scale."""
+        visits, total, squares, _ = sums
         low, unit = self.task.units.low, self.task.units.unit
         scaled = (total - low * visits) / unit
         squares = (squares - 2.0 * low * total + low**2 * visits) / unit**2
@@ -406,10 +401,11 @@ class Discovery:
 
     def new_plan(self, rng: np.random.Generator) -> Any:
         task, state, agent = self.task, self.state, self.agent
-        extra = rewards.triple_upper_bound(task, self.reward_sums(), agent.own_errors)
+        sums: Any = state.rewards
+        extra = rewards.triple_upper_bound(task, sums, agent.own_errors)
         is_new = task.successors == task.n_states - 1
         # Nobody knows where an action leads that was never tried.
-        visits = task.by_pair(self.sums()[0])
+        visits = task.by_pair(sums.visits)
         untried = (visits == 0.0) & (task.by_pair(is_new.astype(float)) > 0.0)
         extra[0, np.repeat(untried, task.sizes)] = 1.0
         extra[0, is_new] = self.arrival
@@ -418,11 +414,8 @@ class Discovery:
         extra[0, task.indptr[-1 - task.n_actions] :] = self.rate
         reward, features = np.zeros((1, len(task.sizes))), agent.model_features
         doubt = rewards.count_errors(task, visits, agent.own_errors) / agent.own_errors
-        model, start = (
-            mnl.multiply_errors(features, state.model, doubt),
-            features.layout.product_start,
-        )
-        return tilted(task, model, reward, start, draw_tie_seed(rng), extra)
+        model = mnl.multiply_errors(features, state.model, doubt)
+        return tilted(task, model, reward, features.layout.product_start, draw_tie_seed(rng), extra)
 
     def value_new(self) -> None:
         """Set what arriving in NEW pays, and what NEW pays in each step thereafter.

@@ -11,7 +11,7 @@ from upriver.agents.base import Episode
 from upriver.checks import Array, new_tuple
 from upriver.mdp import FiniteMDP
 from upriver.planning import check_available, environment_structure, reevaluate, solve
-from upriver.play.checks import check_table
+from upriver.play.learner import check_table
 
 CHUNK = 256
 """Episodes that share one allocation of memory and one draw of uniforms."""

@@ -6,6 +6,7 @@ playing is kept by a `Discovery`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sized
 from time import perf_counter
 from typing import Any
@@ -22,9 +23,8 @@ from upriver.checks import (
 )
 from upriver.planning import check_available
 from upriver.play.checkpoints import Checkpoint, restore_generators
-from upriver.play.checks import check_table
 from upriver.play.discovery import Declared, Discovery, as_name
-from upriver.play.learner import Learner, final_plan
+from upriver.play.learner import Learner, check_table, final_plan
 
 MAX_REWARD = 1e100
 """Squares of rewards are finite."""
@@ -243,9 +243,7 @@ class DiscoveringPlayer(Player):
             if not isinstance(resume.state, Discovery):
                 raise ValueError("resume is a run of an agent; give that agent")
             self.found = resume.state.fork()
-            for name, value in declared._asdict().items():
-                if value is not None:
-                    raise ValueError(f"{name} belongs to the run to resume; leave it out")
+            declared.refuse("belongs to the run to resume; leave it out")
             if n_actions not in (None, len(self.found.actions)):
                 raise ValueError(
                     f"env has {n_actions} actions, the run to resume {len(self.found.actions)}"
@@ -257,8 +255,8 @@ class DiscoveringPlayer(Player):
         self.plan: Any = None
         self.tired: set[tuple[int, int]] = set()
         """Pairs that were repeated in vain in this episode; other actions are taken there."""
-        self.tries_before: dict[tuple[int, int], int] = {}
-        """The visits of pairs before this episode."""
+        self.tries: Counter[tuple[int, int]] = Counter()
+        """The visits of pairs in this episode."""
 
     def read(self, observation: Any, info: Any, ended: bool = False) -> int:
         name = observation if self.state_of is None else self.state_of(observation)
@@ -272,7 +270,7 @@ class DiscoveringPlayer(Player):
         if self.found.episodes == 0:
             self.found.rebuild()
         self.plan = self.found.plan(self.randomness)
-        self.tired, self.tries_before = set(), {}
+        self.tired, self.tries = set(), Counter()
 
     def choose(self, h: int, s: int) -> int:
         """Return the action of the plan; a random one in a state that is not in the task yet."""
@@ -289,10 +287,9 @@ class DiscoveringPlayer(Player):
     def see(self, s: int, a: int, s2: int, reward: float) -> None:
         """Remember a step. A plan is kept for an episode: what it tries for the sake of learning,
         and what leads nowhere, is not tried much more often than ever before."""
-        tries = self.found.tries
-        before = self.tries_before.setdefault((s, a), tries[s, a])
         self.found.see(s, a, s2, reward)
-        if s2 == s and tries[s, a] >= 2 * before + REPEATS:
+        self.tries[s, a] += 1
+        if s2 == s and 2 * self.tries[s, a] >= self.found.tries[s, a] + REPEATS:
             self.tired.add((s, a))
 
     def learn(self, k: int, episode: Episode, ended: bool) -> None:

@@ -2,23 +2,97 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.agents.base import Agent, check_agent
+from upriver.agents.base import Agent
 from upriver.agents.fixed import Fixed
-from upriver.checks import check_kinds, positive_integer, refuse_given
-from upriver.mdp import FactoredMDP, FiniteMDP
+from upriver.checks import Array, check_kinds, positive_integer, refuse_given
+from upriver.display import Card, add_repr, to_frame
+from upriver.mdp import FactoredMDP, FiniteMDP, Task
 from upriver.planning import Plan
+from upriver.play import greedy
 from upriver.play.checkpoints import Checkpoint
-from upriver.play.checks import check_same_problem
 from upriver.play.episodes import EpisodePlayer
 from upriver.play.factored import simulate_factored
 from upriver.play.learner import Learner, final_plan
 from upriver.play.policy import Policy
-from upriver.play.run import Run
 from upriver.play.streams import simulate_stream
+
+
+@add_repr
+class Run(NamedTuple):
+    """K episodes of one agent, or K steps where the horizon is infinite.
+
+    `returns`, `values`, `optimal_values` and `seconds` have length K, in the user's units.
+    """
+
+    returns: Array
+    """Sum of rewards received in each episode, and the terminal value where it ended."""
+    values: Array
+    """Exact value V^{pi_k}_1(s_{k,1}) of the policy played. With a discount: of the policy in the
+    state of each step. For the average reward: the optimal gain minus what the action loses."""
+    optimal_values: Array
+    """V*_1(s_{k,1}), the best possible from where the episode began. With a discount: V*(s_t). For
+    the average reward: the optimal gain."""
+    seconds: Array
+    """Time of planning and learning, without the environment and the evaluation."""
+    plan: Plan
+    """The plan of the last episode, in the user's units."""
+    state: Any
+    """The agent's state after the last episode."""
+    task: Task | None = None
+    """The agent's view of the MDP, which has the names of states and actions."""
+    checkpoint: Checkpoint | None = None
+    """Where to go on, see `simulate`."""
+    visits: Array | None = None
+    """(S, A) how often each pair was visited in these episodes."""
+
+    @property
+    def regret(self) -> Array:
+        """V*_1 - V^{pi_k}_1 at the start of each episode, exact; of a stream at each step."""
+        return self.optimal_values - self.values
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the last episode, to keep, save and use."""
+        return Policy.from_plan(self.plan, self.task)
+
+    greedy_policy, model = greedy.greedy_policy, greedy.model
+
+    def card(self) -> Card:
+        discount = None if self.task is None else self.task.discount
+        unit = "episodes" if discount is None else "steps"
+        facts: dict[str, Any] = {
+            unit: len(self.returns),
+            "return": float(self.returns.sum()),
+            "regret": float(self.regret.sum()),
+        }
+        value, best = float(self.values[-1]), float(self.optimal_values[-1])
+        if discount == 1.0:  # one value belongs to one action, so only their mean says something
+            facts |= {"mean value": float(self.values.mean()), "optimal gain": best}
+        else:
+            facts |= {"last value": value, "optimal value": best}
+        more = f"plot() draws value and regret, to_pandas() has all {unit}"
+        return Card(facts, more=more, brief=f"{len(self.returns)} {unit}")
+
+    def to_pandas(self) -> Any:
+        """Return a data frame with a row per episode: its return, value, regret and seconds."""
+        return to_frame({
+            "episode": np.arange(1, len(self.returns) + 1), "return": self.returns,
+            "value": self.values, "optimal_value": self.optimal_values, "regret": self.regret,
+            "seconds": self.seconds,
+        })  # fmt: skip
+
+    def plot(self) -> Any:
+        """Return a figure of the value of each policy and of the cumulative regret."""
+        from upriver.display import figures
+
+        return figures.plot_learning({
+            "value of the policy": {"played": self.values, "optimal": self.optimal_values},
+            "cumulative regret": {"regret": np.cumsum(self.regret)},
+        })  # fmt: skip
 
 
 @check_kinds
@@ -49,10 +123,8 @@ def simulate(
         return simulate_factored(mdp, agent, n_episodes, seed)
     task = mdp.true_task
     played: Any = Fixed(task, agent) if hasattr(agent, "on") else agent
-    check_agent(played)
-    check_same_problem(played.task, task)
     if task.infinite_horizon:
-        return simulate_stream(mdp, played, n_episodes, seed, resume, n_steps, restart)
+        return Run(*simulate_stream(mdp, played, n_episodes, seed, resume, n_steps, restart))
     if n_steps is not None or restart:
         raise ValueError(
             f"n_steps and restart are for an infinite horizon; {mdp.name} has horizon "

@@ -22,7 +22,6 @@ from upriver.mdp import FiniteMDP
 from upriver.planning import environment_structure, evaluate, mixture_or_actions, solve
 from upriver.play.checkpoints import Checkpoint
 from upriver.play.learner import Learner, final_plan
-from upriver.play.run import Run
 
 FIRST_STRETCH = 64
 """Steps that are played of a plan before its agent is asked for the first time."""
@@ -31,9 +30,12 @@ FIRST_STRETCH = 64
 def simulate_stream(
     mdp: FiniteMDP, agent: Any, n_episodes: int | None, seed: int | None,
     resume: Checkpoint | None, n_steps: int | None, restart: float | None,
-) -> Run:  # fmt: skip
-    """Play `n_steps` steps; see `simulate`. A checkpoint is of where the last plan began; a resumed
-    run plays the steps of that plan again and leaves them out of its result."""
+) -> tuple[Any, ...]:  # fmt: skip
+    """Play `n_steps` steps and return the fields of a `Run`; see `simulate`.
+
+    A checkpoint is of where the last plan began; a resumed run plays the steps of that plan again
+    and leaves them out of its result.
+    """
     if n_episodes is not None:
         raise ValueError(f"{mdp.name} has an infinite horizon; give n_steps, not n_episodes")
     n_steps = positive_integer("n_steps", n_steps, most=10**9)
@@ -65,11 +67,8 @@ def simulate_stream(
         learner.learn(episode)
         seconds[now] = learner.seconds / len(episode.actions)
         done = now.stop
-    returns, values, optimal_values, seconds = figures[:, replayed:]
     plan = final_plan(learner.last_plan, agent.task)
-    return Run(
-        returns, values, optimal_values, seconds, plan, learner.state, agent.task, stopped, visits
-    )  # fmt: skip
+    return *figures[:, replayed:], plan, learner.state, agent.task, stopped, visits
 
 
 class Stream:
