@@ -131,7 +131,7 @@ AGENTS: list[Mutant] = [
      "2.0 * horizon * (beta * model.max_norm) ** 2"),
     ("agents/ucrl_mnl_plus.py", "SECOND_ORDER: ClassVar[float] = 2.5",
      "SECOND_ORDER: ClassVar[float] = 3.0"),
-    ("agents/ucrl_mnl_ll.py", "2.5 * task.units.max_value", "3.0 * task.units.max_value"),
+    ("agents/ucrl_mnl_plus.py", "2.5 * task.units.max_value", "3.0 * task.units.max_value"),
     ("agents/psrl.py", "shape / self.inflation", "shape * self.inflation"),
     ("agents/uc_matrix_rl.py", "self.regularization * np.eye(phi.shape[1])",
      "np.eye(phi.shape[1])"),

@@ -12,7 +12,7 @@ def test_noises():
     task = up.envs.riverswim(3, horizon=4).true_task
     assert up.agents.RLSVI(task, noise=0.5).sigma(7).tolist() == [1.5, 1.0, 0.5, 0.0]
     expected = np.sqrt(4**3 * 3 * np.log(2 * 4 * 3 * 2 * 7) / 2)
-    assert russo_noise()(task, 7) == pytest.approx([expected] * 4)
+    assert russo_noise(task, 7) == pytest.approx([expected] * 4)
 
 
 @pytest.mark.parametrize("support", ["known", "local", "full"])
@@ -49,7 +49,7 @@ def test_optimistic_with_a_constant_probability():
     optimistic = total = 0
     for seed in range(10):
         mdp = random_mdp(seed)
-        agent = up.agents.RLSVI(mdp.true_task, noise=russo_noise(), regularization=1.0)
+        agent = up.agents.RLSVI(mdp.true_task, noise=russo_noise, regularization=1.0)
         best = up.solve(mdp).v[0, 0]
         for _, _, plan in play(agent, mdp, 20, seed):
             optimistic += plan.v[0, 0] >= best

@@ -93,11 +93,10 @@ def number_or_function(name: str, value: Any) -> Any:
 
 def check_rule(name: str, values: Any, *shapes: tuple[int, ...]) -> Array:
     """Return what the function of a field gave: finite numbers of at least 0, of a shape given."""
-    found = as_float(f"what {name} returns", values)
-    if found.shape not in shapes or not (np.isfinite(found) & (found >= 0.0)).all():
+    found = as_float(what := f"what {name} returns", values, shapes=shapes)
+    if not (np.isfinite(found) & (found >= 0.0)).all():
         raise ValueError(
-            f"{name} returns {format_value(values)}, of shape {found.shape}; it must return finite "
-            f"numbers of at least 0, of shape {' or '.join(map(str, shapes))}"
+            f"{what} is {format_value(values)}; it must be finite numbers of at least 0"
         )
     return found
 
@@ -115,8 +114,8 @@ def check_kind(kind: type) -> Check:
 POSITIVE = "regularization kappa step_size inflation diameter prior"
 NONNEGATIVE = "bonus noise reward_bonus epsilon decay shared_errors own_errors"
 CHECKS: dict[str, Check] = {
-    "task": check_kind(Task), "mdp": check_kind(FiniteMDP), "features": check_kind(Features),
-    "delta": open_fraction, "theta_bound": optional(positive_number),
+    "task": check_kind(Task), "mdp": check_kind(FiniteMDP), "delta": open_fraction,
+    "features": optional(check_kind(Features)), "theta_bound": optional(positive_number),
     "n_samples": optional(positive_integer),
     **dict.fromkeys(("n_episodes", "n_steps", "ensemble"), positive_integer),
     **dict.fromkeys(POSITIVE.split(), positive_number),

@@ -18,6 +18,7 @@ from upriver.agents.counts import checked_table, one_hot_ridge
 from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.mdp import Task
+from upriver.mnl.online import largest_normal
 from upriver.planning import Clip, Plan, clip_q_above
 
 
@@ -175,12 +176,8 @@ class LSVIPHE(LeastSquaresLearner):
         """Return the largest of M perturbations."""
         sigma = self.noise * self.task.units.max_value
         if factor is None:
-            from scipy.special import ndtri
-
-            # The largest of M normals is Phi^-1(U^(1/M)), -log U exponential; 1 - U^(1/M) keeps
-            # its digits near 0.
             exponentials = rng.standard_exponential(norms.shape)
-            return sigma * norms * -ndtri(-np.expm1(exponentials / -self.ensemble))
+            return sigma * norms * largest_normal(exponentials, self.ensemble)
         # phi^T L_h^-T z with z standard normal has the variance ||phi||^2
         z = rng.standard_normal((len(norms), self.ensemble, self.phi.shape[1])).mT
         return sigma * (self.phi @ np.linalg.solve(factor.mT, z)).max(axis=2)

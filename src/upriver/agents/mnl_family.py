@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from math import inf, log, nan
+from math import log, nan
 from typing import Any, ClassVar
 
 from upriver.agents.base import Episode, Learner, State, add_counts
@@ -100,8 +100,6 @@ class ConfidenceSetLearner(MNLLearner):
         """Return beta_k, the radius used to plan from `state`."""
         radius: Any = self.radius
         beta = radius(evidence(self.features, state.k, state.model, radius))
-        if type(beta) is float and 0.0 <= beta < inf:  # quick: this is a part of every episode
-            return beta
         return nonnegative_number("what radius returns", beta)
 
 

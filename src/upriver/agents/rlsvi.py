@@ -17,19 +17,16 @@ from upriver.mdp import Task
 from upriver.planning import Plan, clip_v_remaining
 
 
-@dataclass(frozen=True)
-class russo_noise:
-    """sigma^2 = H^3 S log(2 H S A k) / 2 of Russo (2019).
+def russo_noise(task: Task, k: int) -> Array:
+    """Return sigma (H,) of Russo (2019), sigma^2 = H^3 S log(2 H S A k) / 2.
 
     With regularization 1 the drawn value exceeds the optimum with a probability bounded away from
     0, whatever was observed.
     """
-
-    def __call__(self, task: Task, k: int) -> Array:
-        horizon, states = task.horizon, task.n_states
-        size = log(2.0 * horizon * states * task.n_actions * k)
-        per_step = task.units.max_value / horizon  # 1 without terminal values
-        return np.full(horizon, per_step * sqrt(0.5 * horizon**3 * states * size))
+    horizon, states = task.horizon, task.n_states
+    size = log(2.0 * horizon * states * task.n_actions * k)
+    per_step = task.units.max_value / horizon  # 1 without terminal values
+    return np.full(horizon, per_step * sqrt(0.5 * horizon**3 * states * size))
 
 
 @dataclass(frozen=True)

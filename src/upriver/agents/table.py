@@ -28,7 +28,7 @@ LOCATIONS = {
     "ucbvi-bf": "ucbvi.UCBVIBF",
     "ucrl-mnl": "ucrl_mnl.UCRLMNL",
     "ucrl-mnl-l1": "ucmnlk.UCRLMNLL1",
-    "ucrl-mnl-ll": "ucrl_mnl_ll.UCRLMNLLL",
+    "ucrl-mnl-ll": "ucrl_mnl_plus.UCRLMNLLL",
     "ucrl-mnl-lr": "ucrl_mnl_lr.UCRLMNLLR",
     "ucrl-mnl-ol": "ucrl_mnl_plus.UCRLMNLOL",
     "ucrl-mnl-plus": "ucrl_mnl_plus.UCRLMNLPlus",

@@ -96,7 +96,7 @@ class UCBVI(OptimisticReward, CountLearner):
     def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the values with flat_h / sqrt(N) and the Bernstein terms as a bonus."""
         task, counts = self.task, self.counts(state)
-        flat, (variance, linear, doubt) = self.terms(state, task.units.next_value_range)
+        flat, variance, linear, doubt = self.terms(state)
         optimistic = bool(variance > 0.0 or flat.any() or linear.any())
         data = (
             frequencies(task, counts), self.reward(state), task.by_pair(counts), flat, variance,
@@ -108,12 +108,13 @@ class UCBVI(OptimisticReward, CountLearner):
         """Return N(s, a, s') (n,)."""
         return state.model[0]
 
-    def terms(self, state: State, steps_left: Array) -> tuple[Array, Bernstein]:
+    def terms(self, state: State) -> tuple[Array, float, Array, Array]:
         """Return b_h (H,) and the terms of a Bernstein bonus, which are 0."""
-        none = Bernstein(0.0, np.zeros(self.task.horizon), np.zeros((1, self.task.n_states)))
-        if callable(self.bonus):
-            return check_rule("bonus", self.bonus(self.task), (self.task.horizon,)), none
-        return self.bonus * steps_left, none
+        task, c = self.task, self.bonus
+        none = 0.0, np.zeros(task.horizon), np.zeros((1, task.n_states))
+        if callable(c):
+            return check_rule("bonus", c(task), (task.horizon,)), *none
+        return c * task.units.next_value_range, *none
 
 
 @add_repr
@@ -154,19 +155,15 @@ class UCBVIBF(UCBVI):
         """Return N(s, a, s') (n,)."""
         return state.model.counts[0]
 
-    def terms(self, state: State, steps_left: Array) -> tuple[Array, Bernstein]:
+    def terms(self, state: State) -> tuple[Array, float, Array, Array]:
         """Return a flat bonus of 0, and the Bernstein terms."""
-        none, c = np.zeros(self.task.horizon), self.bonus
-        if callable(c):
-            return none, self.check_terms(c(self.task, state.model.states))
-        return none, Bernstein(c**2, c * steps_left, np.zeros((1, self.task.n_states)))
-
-    def check_terms(self, terms: Any) -> Bernstein:
-        """Return the terms that a function gave; raise ValueError if a loop cannot read them."""
-        variance, linear, doubt = check_instance("bonus", terms, Bernstein)
-        horizon, n_states = self.task.horizon, self.task.n_states
-        return Bernstein(
-            nonnegative_number("variance of the bonus", variance),
-            check_rule("linear of the bonus", linear, (horizon,)),
-            check_rule("doubt of the bonus", doubt, (1, n_states), (horizon, n_states)),
-        )
+        task, c = self.task, self.bonus
+        flat, (horizon, n_states) = np.zeros(task.horizon), (task.horizon, task.n_states)
+        if not callable(c):
+            return flat, c**2, c * task.units.next_value_range, np.zeros((1, n_states))
+        found = check_instance("bonus", c(task, state.model.states), Bernstein)
+        return (
+            flat, nonnegative_number("variance of the bonus", found.variance),
+            check_rule("linear of the bonus", found.linear, (horizon,)),
+            check_rule("doubt of the bonus", found.doubt, (1, n_states), (horizon, n_states)),
+        )  # fmt: skip

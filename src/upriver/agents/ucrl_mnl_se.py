@@ -73,13 +73,9 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
     def model_features(self) -> Features:
         return self.features.standardized
 
-    @property
-    def weights(self) -> mnl.ErrorWeights:
-        """How the errors of shared and own columns count in the products of the model."""
-        return self.choose_weights(0.0)
-
     def choose_weights(self, spread: float) -> mnl.ErrorWeights:
-        """Return `weights`; where the spread is large all columns count as own ones do."""
+        """Return how the errors of shared and own columns count in the products of the model; where
+        the spread is large all columns count as own ones do."""
         all_own = self.per_step or (self.learns_spread and spread > LARGE_SPREAD)
         shared = self.own_errors if all_own else self.shared_errors
         return float(shared), float(self.own_errors)
@@ -92,7 +88,7 @@ class UCRLMNLSE(MaximumLikelihoodLearner):
         return mnl.start(
             self.model_features, self.regularization, self.n_models, with_products=True, local=True,
             factored=True, spread=FIRST_SPREAD if self.learns_spread else None,
-            weights=self.weights,
+            weights=self.choose_weights(0.0),
         )  # fmt: skip
 
     def make_plan(self, state: State, rng: np.random.Generator) -> Plan:

@@ -12,15 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from upriver import kernels
-from upriver.agents.base import (
-    CHECKS,
-    Episode,
-    Learner,
-    State,
-    add_counts,
-    number_or_function,
-    optional,
-)
+from upriver.agents.base import Episode, Learner, State, add_counts, number_or_function
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import Array, as_float, nonnegative_number
 from upriver.display import add_repr
@@ -79,10 +71,7 @@ class UCRLVTR(OptimisticReward, Learner):
     GRID: ClassVar = {
         "bonus": (0.0, 0.3, 1.0, 2.0, 3.0), "regularization": (0.1, 1.0, 3.0, 10.0, 30.0),
     }  # fmt: skip
-    OWN_CHECKS: ClassVar = {
-        "features": optional(CHECKS["features"]),
-        "bonus": number_or_function,
-    }
+    OWN_CHECKS: ClassVar = {"bonus": number_or_function}
 
     def __post_init__(self) -> None:
         super().__post_init__()
