@@ -71,10 +71,7 @@ class UCRLMNLOL(UCRLMNLPlus):
 
 @dataclass(frozen=True)
 class UCRLMNLLL(OptimisticReward, ConfidenceSetLearner):
-    """Maximum likelihood with a confidence set in the local norm.
-
-    Li, Zhang, Zhao and Zhou, "Provably Efficient Reinforcement Learning with Multinomial Logit
-    Function Approximation" (2024), the algorithm that its third version calls LL.
+    """Maximum likelihood with a confidence set in the local norm: LL of Li et al., third version.
 
     theta_hat minimises (2) over all data, and B = lambda I + sum Hess l(theta_hat).
 
