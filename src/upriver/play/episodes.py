@@ -55,12 +55,11 @@ class EpisodePlayer:
             self.start_chunk(k)
         policy: Any = getattr(plan, "policy", None)
         evaluated = self.evaluated
-        if type(policy) is not np.ndarray or policy.dtype is not evaluated.dtype:
+        kind = getattr(policy, "shape", None), getattr(policy, "dtype", None)
+        if kind != (evaluated.shape, evaluated.dtype):
             check_table(policy, self.mdp.true_task)
             # It differs everywhere, so that every step is evaluated.
             self.evaluated = evaluated = ~policy
-        elif policy.shape != evaluated.shape:
-            check_table(policy, self.mdp.true_task)
         # A large problem is evaluated on all cores first; the kernel then finds nothing to do.
         exists = not self.in_parallel or reevaluate(self.mdp, policy, evaluated, self.v)
         states, actions, rewards, uniforms = self.chunk

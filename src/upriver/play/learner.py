@@ -44,7 +44,6 @@ class Learner:
         self.before = Checkpoint(agent.init(), 0, seed, {}) if resume is None else resume
         self.state = self.before.state
         self.make_plan, self.update = find_methods(agent)
-        self.is_identity = self.task.units.is_identity
         self.last_plan: Any = None
         self.seconds = 0.0
         """Time of the last plan, and of learning from it."""
@@ -59,8 +58,6 @@ class Learner:
 
     def to_unit_scale(self, episode: Episode) -> Episode:
         """Return an episode with its rewards on the unit scale."""
-        if self.is_identity:
-            return episode
         return episode._replace(rewards=self.task.units.to_unit_scale(episode.rewards))
 
     def steps_kept(self, episode: Episode) -> int:

@@ -9,7 +9,6 @@ that it keeps.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -115,12 +114,11 @@ def stream_evaluator(mdp: FiniteMDP) -> Callable[[Array, Episode], tuple[Any, An
         worth = (best.gain - gaps(mdp, best)).reshape(mdp.n_states, mdp.n_actions)
         return lambda policy, e: (worth[e.states[:-1], e.actions], best.gain)
 
-    @lru_cache(maxsize=1)  # several plans in turn often have one policy
-    def values_of(policy: bytes) -> Array:
-        valued: Any = evaluate(mdp, np.frombuffer(policy).reshape(mdp.n_states, -1))
-        return valued.v
+    def evaluate_steps(policy: Array, episode: Episode) -> tuple[Array, Array]:
+        valued: Any = evaluate(mdp, policy)
+        return valued.v[episode.states[:-1]], best.v[episode.states[:-1]]
 
-    return lambda policy, e: (values_of(policy.tobytes())[e.states[:-1]], best.v[e.states[:-1]])
+    return evaluate_steps
 
 
 def gaps(mdp: FiniteMDP, best: Any) -> Array:
