@@ -13,9 +13,10 @@ from upriver import FiniteMDP, Plan, envs, evaluate, features, simulate
 from upriver import simulate as public
 from upriver.agents import UCRL2, UCRLMNL, Always, Optimal, Random
 from upriver.mdp import Task
+from upriver.mdp.archive import digest
 from upriver.planning import start_value
 from upriver.play import episodes
-from upriver.play.checkpoints import fingerprint_agent, fingerprint_mdp, spawn_generators
+from upriver.play.checkpoints import fingerprint_mdp, spawn_generators
 
 
 @dataclass(frozen=True)
@@ -337,8 +338,8 @@ def test_the_fingerprint_covers_the_whole_problem_and_the_agent():
     other = features.Features(task, 2.0 * phi.matrix)
     agents = [UCRLMNL(task, phi), UCRLMNL(task, other), UCRLMNL(task, phi, radius=1.0)]
     agents += [UCRLMNL(task, phi, per_step=True), Random(task), Always(task), Always(task, 1)]
-    assert len({fingerprint_agent(agent) for agent in agents}) == len(agents)
-    assert fingerprint_agent(agents[0]) == fingerprint_agent(UCRLMNL(task, phi))
+    assert len({digest(agent) for agent in agents}) == len(agents)
+    assert digest(agents[0]) == digest(UCRLMNL(task, phi))
 
 
 def test_unknown_rewards_must_lie_in_the_range_that_the_agent_relies_on():

@@ -25,17 +25,16 @@ HEADER = "upriver"
 VERSION = 3
 
 
-class Unwritable(TypeError):
-    """A value that cannot be written to a file."""
-
-
 def name_of(kind: Any) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def to_tree(value: Any, arrays: dict[str, Array]) -> Any:
-    """Return a JSON tree of `value`, whose arrays go into `arrays`."""
-    walk = partial(to_tree, arrays=arrays)
+def to_tree(value: Any, arrays: dict[str, Array], by_name: bool = False) -> Any:
+    """Return a JSON tree of `value`, whose arrays go into `arrays`.
+
+    Functions and classes cannot be written to a file; `by_name` writes their names.
+    """
+    walk = partial(to_tree, arrays=arrays, by_name=by_name)
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
@@ -44,9 +43,7 @@ def to_tree(value: Any, arrays: dict[str, Array]) -> Any:
         return list(map(walk, value))
     if isinstance(value, Mapping):
         return {"dict": [[walk(k), walk(x)] for k, x in value.items()]}
-    if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
-            raise Unwritable("an array of Python objects cannot be written to a file")
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         arrays[name := f"a{len(arrays)}"] = value
         return {"array": name}
     if hasattr(value, "tocsr"):  # a sparse matrix: part of digests, but of no file
@@ -60,7 +57,9 @@ def to_tree(value: Any, arrays: dict[str, Array]) -> Any:
     if is_dataclass(value):
         names = [f.name for f in fields(value) if f.init]
     if names is None or isinstance(value, type):
-        raise Unwritable(f"a {type(value).__name__} cannot be written to a file")
+        if by_name:
+            return getattr(value, "__qualname__", type(value).__qualname__)
+        raise TypeError(f"a {type(value).__name__} cannot be written to a file")
     tree = {name: walk(getattr(value, name)) for name in names}
     return {"object": name_of(type(value)), "fields": tree}
 
@@ -95,9 +94,9 @@ def find_class(name: str, trusted: str) -> Any:
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256 of what a file of the value would hold."""
+    """Return the SHA-256 of what a file of the value would hold, and of the names of code."""
     arrays: dict[str, Array] = {}
-    sha = hashlib.sha256(json.dumps(to_tree(value, arrays)).encode())
+    sha = hashlib.sha256(json.dumps(to_tree(value, arrays, by_name=True)).encode())
     for name, array in sorted(arrays.items()):
         sha.update(f"{name} {array.dtype.str} {array.shape}".encode())
         sha.update(np.ascontiguousarray(array).tobytes())

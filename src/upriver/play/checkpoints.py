@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from upriver.agents.base import check_agent, check_state
 from upriver.checks import check_instance, check_kinds, check_seed, positive_integer
 from upriver.display import add_repr
 from upriver.mdp import FiniteMDP
-from upriver.mdp.archive import Unwritable, digest, load_object, name_of, save_object
+from upriver.mdp.archive import digest, load_object, save_object
 
 
 @add_repr
@@ -41,7 +40,7 @@ class Checkpoint(NamedTuple):
         if not isinstance(self.fingerprint, tuple):
             return self
         agent, mdp = self.fingerprint
-        digests = {"agent": fingerprint_agent(agent), "mdp": fingerprint_mdp(mdp)}
+        digests = {"agent": digest(agent), "mdp": fingerprint_mdp(mdp)}
         return self._replace(fingerprint=digests)
 
 
@@ -73,37 +72,13 @@ def restore_generators(
     return resume.seed, environment, randomness
 
 
-def fingerprint_agent(agent: Any) -> str:
-    """Return a digest of the class of an agent and of its fields, features included.
-
-    Of a field with code of the user the name of the function or class counts.
-    """
-    parts = {"class": name_of(type(agent))}
-    is_agent = is_dataclass(agent) and not isinstance(agent, type)
-    for field in fields(agent) if is_agent else ():
-        value = getattr(agent, field.name)
-        try:
-            parts[field.name] = digest(value)
-        except Unwritable:
-            name = getattr(value, "__qualname__", type(value).__qualname__)
-            wrapped = is_dataclass(value) and not isinstance(value, type)
-            parts[field.name] = fingerprint_agent(value) if wrapped else name
-    return digest(parts)
-
-
 def fingerprint_mdp(mdp: FiniteMDP | None) -> str:
-    """Return a digest of the whole MDP; "" for a black box.
-
-    It covers probabilities, rewards, reward range, horizon or discount, names, start and terminal
-    values. The name of the MDP does not influence a run.
-    """
+    """Return a digest of all of an MDP that influences a run, names of states and actions included;
+    "" for a black box."""
     if mdp is None:
         return ""
     task = check_instance("the MDP of the checkpoint", mdp, FiniteMDP).true_task
-    parts = {field.name: getattr(task, field.name) for field in fields(task)}
-    for what in ("states", "actions"):  # names may be objects that no file can hold
-        parts[what] = None if parts[what] is None else list(map(repr, parts[what]))
-    return digest([parts, mdp.probability, mdp.initial_states, mdp.initial_probability])
+    return digest([task, mdp.probability, mdp.initial_states, mdp.initial_probability])
 
 
 def check_fingerprint(resume: Checkpoint, agent: Any, mdp: FiniteMDP | None) -> None:
@@ -114,7 +89,7 @@ def check_fingerprint(resume: Checkpoint, agent: Any, mdp: FiniteMDP | None) -> 
     saved = resume.without_closures().fingerprint
     if not isinstance(saved, dict):
         raise TypeError("resume.fingerprint is not the fingerprint of an agent and an MDP")
-    for what, now in (("agent", fingerprint_agent(agent)), ("mdp", fingerprint_mdp(mdp))):
+    for what, now in (("agent", digest(agent)), ("mdp", fingerprint_mdp(mdp))):
         if saved.get(what) != now:
             name = "the MDP" if what == "mdp" else "the agent"
             raise ValueError(
