@@ -43,7 +43,7 @@ def to_tree(value: Any, arrays: dict[str, Array], by_name: bool = False) -> Any:
         return list(map(walk, value))
     if isinstance(value, Mapping):
         return {"dict": [[walk(k), walk(x)] for k, x in value.items()]}
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+    if issubclass(type(value), np.ndarray) and not value.dtype.hasobject:
         arrays[name := f"a{len(arrays)}"] = value
         return {"array": name}
     if hasattr(value, "tocsr"):  # a sparse matrix: part of digests, but of no file

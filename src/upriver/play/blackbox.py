@@ -23,7 +23,6 @@ from upriver.play.checkpoints import Checkpoint
 from upriver.play.discovery import Declared
 from upriver.play.factored import FactoredRun, learn_factored
 from upriver.play.players import AgentPlayer, DiscoveringPlayer, Player
-from upriver.play.policy import Policy
 
 
 @add_repr
@@ -47,12 +46,7 @@ class LearningRun(NamedTuple):
     checkpoint: Checkpoint
     """Where to go on, see `learn`."""
 
-    @property
-    def policy(self) -> Policy:
-        """The policy of the last episode, to keep, save and use."""
-        return Policy.from_plan(self.plan, self.task)
-
-    greedy_policy, model = greedy.greedy_policy, greedy.model
+    policy, greedy_policy, model = greedy.policy, greedy.greedy_policy, greedy.model
 
     def card(self) -> Card:
         recent = self.returns[-100:]

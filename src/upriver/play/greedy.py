@@ -1,4 +1,4 @@
-"""What was learned, without optimism: an agent's greedy plan and its fitted model."""
+"""What a run has learned: its policy, and without optimism its greedy policy and its model."""
 
 from __future__ import annotations
 
@@ -85,6 +85,12 @@ def learner_of(run: Any) -> Any:
     if not isinstance(fingerprint, tuple):
         raise ValueError("the agent of this run is unknown; its checkpoint was read from a file")
     return fingerprint[0]
+
+
+@property
+def policy(run: Any) -> Policy:
+    """The policy of the last episode, to keep, save and use."""
+    return Policy.from_plan(run.plan, run.task)
 
 
 @property

@@ -96,7 +96,8 @@ def play_randomised(
     task, n_episodes = mdp.true_task, len(done.states)
     ends = np.cumsum(mdp.probability, axis=1)
     below = ends - mdp.probability
-    reward, next_state_reward = task.user_rewards
+    by_pair, by_triple = task.user_rewards
+    paid = np.repeat(by_pair, task.sizes, axis=1) + (by_triple if by_triple.size else 0.0)
     cumulative = np.cumsum(mixture, axis=2)
     cumulative /= cumulative[:, :, -1:]  # exactly 1 from the last possible action on
     states, actions, rewards = done
@@ -111,6 +112,4 @@ def play_randomised(
         at = np.searchsorted(end, low + environment.random(n_episodes) * (end[last] - low), "right")
         at = np.clip(at, first, last)
         states[:, h + 1] = task.successors[at]
-        rewards[:, h] = reward[min(h, len(reward) - 1)][pair]
-        if next_state_reward.size:
-            rewards[:, h] += next_state_reward[min(h, len(next_state_reward) - 1)][at]
+        rewards[:, h] = paid[min(h, len(paid) - 1)][at]

@@ -54,12 +54,7 @@ class Run(NamedTuple):
         """V*_1 - V^{pi_k}_1 at the start of each episode, exact; of a stream at each step."""
         return self.optimal_values - self.values
 
-    @property
-    def policy(self) -> Policy:
-        """The policy of the last episode, to keep, save and use."""
-        return Policy.from_plan(self.plan, self.task)
-
-    greedy_policy, model = greedy.greedy_policy, greedy.model
+    policy, greedy_policy, model = greedy.policy, greedy.greedy_policy, greedy.model
 
     def card(self) -> Card:
         discount = None if self.task is None else self.task.discount
