@@ -95,7 +95,7 @@ class UCBVI(OptimisticReward, CountLearner):
 
     def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the values with flat_h / sqrt(N) and the Bernstein terms as a bonus."""
-        task, counts = self.task, self.counts(state)
+        task, counts = self.task, getattr(state.model, "counts", state.model)[0]
         flat, variance, linear, doubt = self.terms(state)
         optimistic = bool(variance > 0.0 or flat.any() or linear.any())
         data = (
@@ -103,10 +103,6 @@ class UCBVI(OptimisticReward, CountLearner):
             linear, doubt, task.units.next_value_range, optimistic,
         )  # fmt: skip
         return self.run_pass(kernels.tabular.count_rule, data, clip_v_remaining, rng)
-
-    def counts(self, state: State) -> Array:
-        """Return N(s, a, s') (n,)."""
-        return state.model[0]
 
     def terms(self, state: State) -> tuple[Array, float, Array, Array]:
         """Return b_h (H,) and the terms of a Bernstein bonus, which are 0."""
@@ -150,10 +146,6 @@ class UCBVIBF(UCBVI):
         state_visits[np.arange(len(episode.states)), episode.states] += 1.0
         counts = super().learn(state._replace(model=state.model.counts), plan, episode)
         return VisitCounts(counts, state_visits)
-
-    def counts(self, state: State) -> Array:
-        """Return N(s, a, s') (n,)."""
-        return state.model.counts[0]
 
     def terms(self, state: State) -> tuple[Array, float, Array, Array]:
         """Return a flat bonus of 0, and the Bernstein terms."""

@@ -41,8 +41,10 @@ def greedy_plan(agent: Any, state: Any, *, new_pays_least: bool = True) -> Plan:
     from then on, where nothing else is known to follow, unless `new_pays_least` is False.
     """
     task, prob = agent.task, estimated_probabilities(agent, state)
-    if task.support == "discovered":
-        prob = without_new(task, prob)
+    if task.support == "discovered":  # without NEW, where a pair has led anywhere else
+        kept = np.where(task.successors == task.n_states - 1, 0.0, prob)
+        total = np.repeat(task.by_pair(kept), task.sizes, axis=1)
+        prob = np.where(total > 1e-12, kept / np.maximum(total, 1e-300), prob)
     reward = task.reward_rows if task.reward is not None else None
     if reward is None:
         mean = rewards.mean_rewards(task, state.rewards)
@@ -55,18 +57,14 @@ def greedy_plan(agent: Any, state: Any, *, new_pays_least: bool = True) -> Plan:
     )
 
 
-def without_new(task: Any, prob: Array) -> Array:
-    """Return probabilities without those of NEW, where a pair has led anywhere else."""
-    kept = np.where(task.successors == task.n_states - 1, 0.0, prob)
-    total = np.repeat(task.by_pair(kept), task.sizes, axis=1)
-    return np.where(total > 1e-12, kept / np.maximum(total, 1e-300), prob)
+@property
+def model(run: Any) -> FittedMNL:
+    """The transition model that was learned, with `summary()`.
 
-
-def fitted_model(agent: Any, state: Any) -> FittedMNL:
-    """Return the MNL model of an agent's counts, with standard errors and a summary.
-
-    The ridge is the agent's last one, in the agent's units of the columns.
+    It is the MNL model of the agent's counts; the ridge is the agent's last one, in the agent's
+    units of the columns.
     """
+    agent, state = learner_of(run), run.state
     counts = getattr(getattr(state, "model", None), "counts", None)
     features = getattr(agent, "features", None)
     if counts is None or features is None:
@@ -97,9 +95,3 @@ def policy(run: Any) -> Policy:
 def greedy_policy(run: Any) -> Policy:
     """The best policy for what was learned, without the optimism of the agent."""
     return Policy.from_plan(greedy_plan(learner_of(run), run.state), run.task)
-
-
-@property
-def model(run: Any) -> FittedMNL:
-    """The transition model that was learned, with `summary()`."""
-    return fitted_model(learner_of(run), run.state)
