@@ -8,7 +8,6 @@ import pytest
 import upriver as up
 from tests.agents.plain import play, random_mdp
 from upriver import kernels
-from upriver.agents.ucrl_mnl_lr import class_rows
 
 
 def divergence(p, q):
@@ -55,11 +54,12 @@ def test_the_maximum_at_its_limits():
 def test_pairs_with_the_same_rows_share_their_counts():
     mdp = up.envs.riverswim(6)
     task = mdp.task("local")
-    slot = class_rows(up.features.shared(task))
+    slot = up.agents.UCRLMNLLR(task, up.features.shared(task)).class_rows
     right = [slot[task.rows(s, 1)].tolist() for s in range(6)]
     assert right[1] == right[2] == right[3] == right[4]
     assert right[0] != right[1] and right[5] != right[1]
-    assert (class_rows(up.features.one_hot(task)) == np.arange(task.n_triples)).all()
+    separate = up.agents.UCRLMNLLR(task, up.features.one_hot(task))
+    assert (separate.class_rows == np.arange(task.n_triples)).all()
 
 
 def test_the_sets_by_hand():

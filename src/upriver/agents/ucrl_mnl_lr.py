@@ -27,7 +27,6 @@ from upriver.agents.counts import CountLearner
 from upriver.agents.mnl_family import MNLLearner
 from upriver.agents.rewards import OptimisticReward
 from upriver.checks import Array
-from upriver.features import Features
 from upriver.features.maps import recentre
 from upriver.planning import Plan, clip_v_remaining
 
@@ -66,7 +65,22 @@ class UCRLMNLLR(OptimisticReward, CountLearner, MNLLearner):
 
     @cached_property
     def class_rows(self) -> Array:
-        return class_rows(self.features)
+        """(n,) the row that counts for each triple: of the first pair of its class.
+
+        Only differences within a pair matter, so rows are compared relative to the pair's first.
+        """
+        task = self.task
+        rows = csr_array(recentre(self.features).matrix, copy=True)
+        rows.eliminate_zeros()
+        rows.sort_indices()
+        first_row: dict[tuple[bytes, ...], int] = {}
+        row = np.arange(task.n_triples)
+        for start, stop in zip(task.indptr[:-1], task.indptr[1:], strict=True):
+            low, high = rows.indptr[start], rows.indptr[stop]
+            parts = rows.indptr[start : stop + 1] - low, rows.indices[low:high], rows.data[low:high]
+            key = tuple(part.tobytes() for part in parts)
+            row[start:stop] = first_row.setdefault(key, int(start)) + np.arange(stop - start)
+        return row
 
     def sets(self, state: State) -> tuple[Array, Array]:
         """Return p_hat (C, n), the frequencies of each pair's class, and the bound / n (C, S*A)."""
@@ -90,20 +104,3 @@ class UCRLMNLLR(OptimisticReward, CountLearner, MNLLearner):
             - gammaln(n_successors)
         )
         return prob, np.where(n > 0, bound / np.maximum(n, 1.0), np.inf)
-
-
-def class_rows(features: Features) -> Array:
-    """Return for each triple (n,) the row that counts for it: of the first pair of its class. Only
-    differences within a pair matter, so rows are compared relative to the pair's first row."""
-    task = features.task
-    rows = csr_array(recentre(features).matrix, copy=True)
-    rows.eliminate_zeros()
-    rows.sort_indices()
-    first_row: dict[tuple[bytes, ...], int] = {}
-    row = np.arange(task.n_triples)
-    for start, stop in zip(task.indptr[:-1], task.indptr[1:], strict=True):
-        low, high = rows.indptr[start], rows.indptr[stop]
-        parts = rows.indptr[start : stop + 1] - low, rows.indices[low:high], rows.data[low:high]
-        key = tuple(part.tobytes() for part in parts)
-        row[start:stop] = first_row.setdefault(key, int(start)) + np.arange(stop - start)
-    return row

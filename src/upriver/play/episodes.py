@@ -21,7 +21,7 @@ class EpisodePlayer:
     """Plays the policies of a run one by one and records what they earn and are worth.
 
     `returns`, `values` and `optimal_values` (K,) are the figures of `Run`; `visits` (S, A) is
-    complete after `finish`.
+    complete after the last `count_visits`.
     """
 
     def __init__(self, mdp: FiniteMDP, n_episodes: int, environment: np.random.Generator) -> None:
@@ -75,5 +75,3 @@ class EpisodePlayer:
         if self.chunk:
             states, actions, _, _ = self.chunk
             np.add.at(self.visits, (states[:, :-1], actions), 1)
-
-    finish = count_visits

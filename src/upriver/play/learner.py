@@ -63,9 +63,8 @@ class Learner:
     def steps_kept(self, episode: Episode) -> int:
         """Return after how many steps of an episode of a stream its plan is to be made again."""
         began = perf_counter()
-        kept = self.agent.steps_until_replan(
-            self.state, self.last_plan, self.to_unit_scale(episode)
-        )  # fmt: skip
+        played = self.to_unit_scale(episode)
+        kept = self.agent.steps_until_replan(self.state, self.last_plan, played)
         self.seconds += perf_counter() - began
         return positive_integer("steps_until_replan", kept, most=len(episode.actions))
 

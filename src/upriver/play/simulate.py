@@ -135,7 +135,7 @@ def simulate(
         episode = player.evaluate_and_play(k, plan)
         learner.learn(episode)
         seconds[k] = learner.seconds
-    player.finish()
+    player.count_visits()
 
     return Run(
         player.returns, player.values, player.optimal_values, seconds,
