@@ -11,7 +11,7 @@ import upriver as up
 from tests.building import Wrapper, build_agent
 from upriver.agents.fixed import Random
 from upriver.agents.table import AGENTS
-from upriver.mdp.archive import digest, to_tree
+from upriver.mdp.archive import to_tree
 
 
 @pytest.mark.parametrize("name", sorted(AGENTS))
@@ -277,5 +277,7 @@ def test_a_run_does_not_go_on_with_another_agent_inside_a_wrapper():
 
 
 def test_fields_that_hold_other_classes_have_other_fingerprints():
+    from upriver.mdp.archive import digest
+
     classes = up.agents.UCRL2, up.agents.PSRL
     assert len({digest(Wrapper(cls)) for cls in classes}) == 2

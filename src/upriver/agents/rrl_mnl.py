@@ -54,13 +54,18 @@ class RRLMNL(OnlineLearner):
     def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the perturbed values with theta_k and sigma_k."""
         n, model = self.n_samples or online.theory_samples(self.task.horizon), state.model
-        sigma = self.task.units.max_value * self.beta(state)
         noise = online.noise(self.features, model, n, rng, centred=False)
-        return self.induce(model.prob, self.reward(state), clip_q_above, rng, noise, sigma)
+        return self.induce(
+            model.prob, self.reward(state), clip_q_above, rng, noise, self.sigma(state)
+        )
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> online.Online:
         rate, bound = self.kappa / 2.0, self.theta_bound
         return online.learn(self.features, state.model, episode, rate, bound, mirror=False)
+
+    def sigma(self, state: State) -> float:
+        """Return sigma_k = H alpha_k, the scale of the perturbation."""
+        return self.task.units.max_value * self.beta(state)
 
 
 @dataclass(frozen=True)
