@@ -10,8 +10,8 @@ from upriver.cli.table import report_omissions
 def report(folder: Path, *, out: Path | None = None) -> int:
     """Write one self-contained, interactive HTML page about a results folder.
 
-    It has tables, learning and regret curves, what was learned, tuning, run time and the
-    experiments that made it. The file needs no network.
+    It has tables, learning and regret curves, tuning, run time and the experiments that made
+    it. The file needs no network.
 
     **Example:** `upriver report results/quick`
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from upriver.display import add_repr
 from upriver.experiments import registry
-from upriver.experiments.detail import StepCounter, has_detail, make_detail
 from upriver.features import Features
 from upriver.mdp import FiniteMDP
 from upriver.mdp.archive import digest
@@ -226,16 +225,12 @@ def run_one(run: RunSpec) -> pa.Table:
 
     Columns: setting and seed (the same in every row), episode (from 1), return (rewards received),
     value (exact value of the policy played), optimal_value, uniform_value (of uniform play, the
-    same in every row), seconds (planning and learning). All but seconds depend on `run` alone. Some
-    runs keep more in the table's metadata: see `detail`.
+    same in every row), seconds (planning and learning). All but seconds depend on `run` alone.
     """
     mdp, agent, _ = build(run)
-    counter = StepCounter(agent) if has_detail(run.seed, agent.task) else None
-    played = simulate_run(run, mdp, counter or agent)
-    metadata = {"unit": "step" if agent.task.infinite_horizon else "episode"}
-    if counter is not None:
-        metadata["detail"] = make_detail(mdp, agent.task, played, counter.visits)
-    return to_table(run, mdp, played).replace_schema_metadata(metadata)
+    unit = "step" if agent.task.infinite_horizon else "episode"
+    played = simulate_run(run, mdp, agent)
+    return to_table(run, mdp, played).replace_schema_metadata({"unit": unit})
 
 
 def to_table(run: RunSpec, mdp: FiniteMDP, played: Run) -> pa.Table:

@@ -132,8 +132,6 @@ class Record(NamedTuple):
     """One row per episode, see `run_one`."""
     unit: str
     """What a row is: "episode", or "step" for an infinite horizon."""
-    detail: str | None
-    """JSON, see `experiments.detail`."""
 
 
 def read_run(path: Path, rows: bool = True) -> Record:
@@ -159,7 +157,7 @@ def read_run(path: Path, rows: bool = True) -> Record:
         data, digest = read_bytes(path, MAX_TEXT + 100 * n_rows), str(about["digest"])
         if hashlib.sha256(data.replace(digest.encode(), BLANK, 1)).hexdigest() != digest:
             raise ValueError("its bytes are not those that were written")
-        unit, detail = (metadata.get(key, b"").decode() for key in (b"unit", b"detail"))
+        unit = metadata.get(b"unit", b"episode").decode()
         file = pq.ParquetFile(pa.BufferReader(data))
         table = file.read() if rows else file.schema_arrow.empty_table()
     except Exception as bad:
@@ -168,8 +166,7 @@ def read_run(path: Path, rows: bool = True) -> Record:
     own = run_path(run.env, run.label, run.key)
     if Path(*path.parts[-3:]) != own:
         raise BadFile(f"{path} holds the run that belongs at {own}; it was moved or copied")
-    bare = table.replace_schema_metadata(None)
-    return Record(run, about, bare, unit or "episode", detail or None)
+    return Record(run, about, table.replace_schema_metadata(None), unit)
 
 
 def read_bytes(path: Path, most: int = MAX_TEXT) -> bytes:

@@ -55,8 +55,6 @@ class Sample(NamedTuple):
     """Seconds of planning and learning for one episode; see `typical_seconds`."""
     about: Mapping[str, Any] = {}
     """The metadata of the first run file."""
-    detail: str | None = None
-    """JSON of the first run that stored its last plan."""
 
     @property
     def regret(self) -> Array:
@@ -219,7 +217,6 @@ def read_results(folder: str | Path) -> Results:
         more["seconds"] = typical_seconds(
             [r.table["seconds"].to_numpy() for r in records], records[0].unit
         )
-        more["detail"] = next((r.detail for r in records if r.detail is not None), None)
         samples.append(stack_runs(key, columns)._replace(**more))
     return Results(samples, problems)
 

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pytest
 
 from upriver.cli import main
-from upriver.experiments.detail import round_digits
 from upriver.experiments.store import read_run, run_path, to_bytes
 from upriver.results.report import data as report_data
 from upriver.results.report import embed_json, fill_template, page
-from upriver.results.report.data import collect
+from upriver.results.report.data import collect, round_digits
 from upriver.results.runs import read_results
 from upriver.results.statistics import summarize
 
@@ -72,9 +71,7 @@ def test_curves_end_where_the_runs_end(sweep, found):
     assert found["curves"]["river-10"]["random"]["window"] == 20
 
 
-def test_details_and_tuning(found):
-    detail = found["detail"]["river-4"]["ucrl-mnl"]
-    assert np.shape(detail["policy"]) == (12, 4)
+def test_the_grid_of_a_tuning_is_arranged_as_lines(found):
     tuning = found["tuning"]["river-4"]["ucrl-mnl"]
     assert tuning["axis"] == "radius"
     assert [line["name"] for line in tuning["lines"]] == ["regularization 0.1", "regularization 1"]
@@ -203,7 +200,6 @@ def test_a_thousand_runs_fit(monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     settings = {"numbers": {"radius": 0.1}, "support": "known", "features": None, "reward": None}
     more = {"about": {"run": settings, "platform": "here"}, "seconds": 1.0}
-    more["detail"] = json.dumps({"planned": [[0.125] * 4096]})
     samples = []
     for e in range(5):
         for a in range(10):

@@ -9,8 +9,6 @@ const MARKERS = {
   P: ["cross", "M-.4,-1.2H.4V-.4H1.2V.4H.4V1.2H-.4V.4H-1.2V-.4H-.4Z"], "*": ["star", "M0,-1.3L.35,-.4L1.3,-.35L.55,.25L.8,1.2L0,.65L-.8,1.2L-.55,.25L-1.3,-.35L-.35,-.4Z"], "": ["", ""],
 };
 const MOST = 6; // agents whose curves are shown at first
-const ACTION_COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#f0e442"];
-const DIVERGING = { light: [[0, "#c25100"], [0.5, "#f7f7f5"], [1, "#00588a"]], dark: [[0, "#ff8a3d"], [0.5, "#22272b"], [1, "#56a8e0"]] };
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const isDark = () => document.documentElement.dataset.theme === "dark" && !isDark.printing;
@@ -18,9 +16,7 @@ const colourOf = (agent) => (isDark() ? agent.dark : agent.light);
 const isOptimal = (agent) => agent.name.toLowerCase() === "optimal";
 const escaped = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 const range = (n) => Array.from({ length: n }, (_, i) => i);
-const transposed = (rows) => rows[0].map((_, i) => rows.map((row) => row[i]));
 const faded = (colour, alpha) => `${colour}${Math.round(255 * alpha).toString(16).padStart(2, "0")}`;
-const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
 function short(x) {
   if (x === null || x === undefined) return "–";
@@ -120,57 +116,6 @@ function describeEnd(curves, agents, measure, seeds, unit) {
   const shown = seeds ? "Mean (thick) and single runs (thin, at most 20 of an agent)" : "Mean and pointwise 95% band";
   const place = measure === "regret" ? "lowest" : "highest";
   return `${shown}, ${many}${smooth}. After ${x.at(-1).toLocaleString("en")} ${unit}s ${who} ${place} with ${short(best.y)}.`;
-}
-
-// States and actions have their names, or numbers from 0 as in Python.
-const stateNames = (detail) => detail.states ? detail.states.map(escaped) : range(detail.n_states);
-const actionNames = (detail) => detail.actions ? detail.actions.map(escaped) : range(detail.n_actions).map((a) => `action ${a}`);
-
-function heatChart(detail, rows, x, xTitle, trace, colorbar, text) {
-  const z = transposed(rows);
-  const layout = makeLayout(xTitle, "state", { constrain: "domain", showgrid: false },
-    { showgrid: false, ...(detail.states ? { type: "category" } : {}) });
-  const bar = { thickness: 10, outlinewidth: 0, tickfont: { size: 11, color: css("--muted") }, len: 1, ...colorbar };
-  const gaps = { xgap: z[0].length < 60 ? 1 : 0, ygap: z.length < 60 ? 1 : 0 };
-  return { data: [{ type: "heatmap", z, x, y: stateNames(detail), colorscale: "Cividis", colorbar: bar, ...gaps, ...trace }], layout, text };
-}
-
-function policyChart(detail) {
-  const names = actionNames(detail), n = names.length;
-  const colorscale = range(n).flatMap((a) => [0, 1].map((end) => [(a + end) / n, ACTION_COLOURS[a % ACTION_COLOURS.length]]));
-  const text = transposed(detail.policy).map((row) => row.map((a) => names[a]));
-  const trace = { colorscale, zmin: -0.5, zmax: n - 0.5, text, hovertemplate: "step %{x}, state %{y}<br>%{text}<extra></extra>" };
-  return heatChart(detail, detail.policy, range(detail.horizon), "step h", trace, { tickvals: range(n), ticktext: names },
-    "The action of the last plan at each step and state, numbered from 0.");
-}
-
-function valuesChart(detail, against) {
-  const rows = against === "gap" ? detail.planned.map((row, h) => row.map((v, s) => v - detail.best[h][s])) : detail[against];
-  const trace = { hovertemplate: "step %{x}, state %{y}<br>%{z:.4~g}<extra></extra>" };
-  if (against === "gap") {
-    const edge = Math.max(1e-9, ...rows.flat().map(Math.abs));
-    Object.assign(trace, { colorscale: DIVERGING[isDark() ? "dark" : "light"], zmin: -edge, zmax: edge });
-  }
-  const caption = `Values of the last plan over (h, s); at the first state and step, ${short(detail.planned[0][0])} planned and ${short(detail.best[0][0])} true.`;
-  return heatChart(detail, rows, range(detail.horizon), "step h", trace, {}, caption);
-}
-
-function triplesChart(detail, colour) {
-  const t = detail.triples, states = stateNames(detail), actions = actionNames(detail), busiest = Math.max(1, ...t.count);
-  const layout = makeLayout("true probability", "estimated probability", { range: [-0.04, 1.04] }, { range: [-0.04, 1.04] }, { hovermode: "closest" });
-  const data = [
-    { x: [0, 1], y: [0, 1], mode: "lines", line: { color: css("--muted"), width: 1, dash: "4px,4px" }, hoverinfo: "skip" },
-    {
-      x: t.truth, y: t.estimate, mode: "markers", type: "scatter",
-      marker: { color: faded(colour, 0.55), line: { color: colour, width: 1 }, size: t.count.map((n) => 5 + 13 * Math.sqrt(n / busiest)) },
-      text: t.s.map((s, i) => `${t.h ? `step ${t.h[i]}, ` : ""}state ${states[s]}, ${actions[t.a[i]]} → ${states[t.next[i]]}<br>${t.count[i].toLocaleString("en")} visits`),
-      hovertemplate: "%{text}<br>estimate %{y:.3f}, truth %{x:.3f}<extra></extra>",
-    },
-  ];
-  const seen = range(t.count.length).filter((i) => t.count[i] > 0 && t.estimate[i] !== null);
-  const error = sum(seen.map((i) => t.count[i] * Math.abs(t.estimate[i] - t.truth[i]))) / sum(seen.map((i) => t.count[i]));
-  const text = seen.length ? `One point for each reachable triple${t.h ? " and step" : ""}, larger where (s, a) was visited more. Mean error, weighted by visits: ${short(error)}.` : "Nothing was visited.";
-  return { data, layout, text };
 }
 
 // A grid of tuning: the axis is logarithmic where it spans much, and a 0 stands at its left end.

@@ -6,15 +6,14 @@ import csv
 import json
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import groupby
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from upriver.checks import Array
-from upriver.experiments.detail import round_digits
 from upriver.experiments.store import BadFile, read_named
 from upriver.results import runs as reader
 from upriver.results.runs import Sample, natural_key, read_results
@@ -27,8 +26,8 @@ POINTS = 300
 SEED_POINTS = 80
 SEED_LINES = 20
 """The largest number of single runs of one agent on one environment."""
-BUDGET = {"points": 60_000, "seed_points": 80_000, "detail": 3_000_000}
-"""Limits of all curves and all single runs (points), and of all details (characters)."""
+BUDGET = {"points": 60_000, "seed_points": 80_000}
+"""Limits of the points of all curves and of all single runs."""
 
 
 def collect(folder: str | Path) -> dict[str, Any]:
@@ -59,7 +58,6 @@ def collect(folder: str | Path) -> dict[str, Any]:
         "environments": list_environments(kept),
         "curves": make_curves(kept, labels),
         "table": make_rows(kept, labels, order),
-        "detail": read_details(kept, labels),
         "tuning": read_tuning(root),
         "specs": [{"file": path.name, "text": text} for path, text in specs.items()],
         "made": commands,
@@ -154,18 +152,6 @@ def describe_settings(run: dict[str, Any]) -> str:
     return " · ".join(shown)
 
 
-def read_details(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, Any]:
-    """Read {env: {label: detail}}, as many as the budget holds."""
-    found: dict[str, Any] = {}
-    left = BUDGET["detail"]
-    for sample, label in zip(samples, labels, strict=True):
-        if sample.detail is not None and len(sample.detail) <= left:
-            left -= len(sample.detail)
-            with suppress(ValueError, RecursionError):  # the page shows what it can
-                found.setdefault(sample.env, {})[label] = json.loads(sample.detail)
-    return found
-
-
 def read_tuning(root: Path) -> dict[str, Any]:
     """Read {env: {agent: curves}} from the grid.csv of a folder; {} without one.
 
@@ -215,4 +201,9 @@ def arrange_grid(points: list[dict[str, Any]]) -> dict[str, Any]:
 
 def round_number(x: Any, digits: int = 4) -> float | None:
     """Round to significant digits; JSON has no infinite numbers, they become None."""
-    return float(f"{x:.{digits}g}") if np.isfinite(x) else None
+    return float(f"{x:.{digits}g}") if isfinite(x) else None
+
+
+def round_digits(x: Array) -> list[Any]:
+    """Round an array (n,) or (m, n) to lists of four significant digits, or None."""
+    return [round_number(v) for v in x.tolist()] if x.ndim == 1 else [*map(round_digits, x)]

@@ -71,28 +71,6 @@ function drawCurves() {
   plot("seconds", secondsChart(rowsHere(), agents.filter((a) => !["optimal", "random", "always"].includes(a.name.toLowerCase())), unit));
 }
 
-function drawInside() {
-  const kept = DATA.detail[environment().name] || {};
-  const names = present().map((a) => a.name).filter((n) => n in kept);
-  [$("inside").hidden, $("inside-charts").hidden] = [!Object.keys(DATA.detail).length, !names.length];
-  $("inside-note").textContent = names.length
-    ? "The first run that kept its last plan; every tenth seed does, on problems that are small enough to draw."
-    : "No run on this environment kept its last plan: only seeds that are multiples of ten do, and only on problems small enough to draw.";
-  const like = (test) => names.find((n) => test(n.toLowerCase()));
-  const agent = fillMenu("inside-agent", names, like((n) => n === "ucrl-mnl") || like((n) => n !== "optimal") || names[0]);
-  if (!names.length) return;
-  const detail = kept[agent];
-  try {
-    plot("policy", policyChart(detail));
-    plot("values", valuesChart(detail, $("against").value));
-    $("triples").closest("figure").hidden = !detail.triples;
-    if (detail.triples) plot("triples", triplesChart(detail, colourOf(AGENTS[agent])));
-  } catch (error) { // the file may not be as this program writes it
-    $("inside-charts").hidden = true;
-    $("inside-note").textContent = `What this run kept cannot be drawn: ${error.message}`;
-  }
-}
-
 function drawTuning() {
   const places = Object.keys(DATA.tuning);
   if (($("tuning").hidden = !places.length)) return;
@@ -129,7 +107,7 @@ function drawChips() {
   $("agents").replaceChildren(...chips, element("span", { class: "together" }, button(plain, ["all"], () => hidden.clear()), button(plain, ["none"], none)));
 }
 
-const drawAll = () => [drawChips, drawCurves, drawTable, drawInside, drawTuning].forEach((draw) => draw());
+const drawAll = () => [drawChips, drawCurves, drawTable, drawTuning].forEach((draw) => draw());
 
 function notice(text, lines) {
   const items = lines.slice(0, 20).map((l) => element("li", {}, l));
@@ -151,7 +129,7 @@ function drawOnce() {
   $("foot").textContent = `Upriver ${DATA.version} · runs made on ${DATA.platforms.join("; ")}`;
 }
 
-const changes = { env: drawAll, log: drawCurves, seeds: drawCurves, measure: drawCurves, against: drawInside, "inside-agent": drawInside, "tuning-env": drawTuning, "tuning-agent": drawTuning };
+const changes = { env: drawAll, log: drawCurves, seeds: drawCurves, measure: drawCurves, "tuning-env": drawTuning, "tuning-agent": drawTuning };
 $("env").addEventListener("change", () => { if (environment().name in DATA.tuning) $("tuning-env").value = environment().name; });
 for (const [id, draw] of Object.entries(changes)) $(id).addEventListener("change", draw);
 const preferred = matchMedia("(prefers-color-scheme: dark)");
