@@ -57,8 +57,7 @@ def reproduce(
 
 def print_table(lines: list[Line]) -> None:
     """Print our numbers above the printed ones, for each setting, within 80 columns."""
-    from upriver.paper.table1 import COLUMNS, METHODS, TUNED_METHODS
-    from upriver.results.styles import TUNED
+    from upriver.paper.table1 import METHODS, TUNED_METHODS, make_rows
     from upriver.results.tables import format_numbers, to_text
 
     def write(*numbers: Any) -> str:
@@ -66,14 +65,5 @@ def print_table(lines: list[Line]) -> None:
 
     print(f"Cumulative return, mean ± sd over {lines[0].runs} runs, and as printed in the paper")
     for title, methods in (("As in the paper", METHODS), ("Tuned", TUNED_METHODS)):
-        rows = [["", "", *(f"S = {n}" for n, _ in COLUMNS.values())]]
-        for method in methods:
-            row = [line for line in lines if line.method == method]
-            rows.append([method.removesuffix(TUNED), "ours", *(write(x.mean, x.sd) for x in row)])
-            if row[0].ratio is not None:
-                words = ("agrees" if x.agrees else "differs" for x in row)
-                ratios = (write(x.ratio) for x in row)
-                rows.append(["", "printed", *(write(x.paper_mean, x.paper_sd) for x in row)])
-                rows.append(["", "ratio", *map(" ".join, zip(ratios, words, strict=True))])
-        print(f"\n{title}\n{to_text(rows, words=2)}", end="")
+        print(f"\n{title}\n{to_text(make_rows(lines, methods, write), words=2)}", end="")
     print()

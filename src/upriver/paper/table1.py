@@ -8,7 +8,7 @@ RiverSwim. The number of episodes is not printed; it follows from the row of the
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 from pathlib import Path
 from typing import NamedTuple
@@ -77,51 +77,49 @@ def compare(samples: Sequence[Sample]) -> list[Line]:
     return lines
 
 
+def make_rows(
+    lines: Sequence[Line], methods: Sequence[str], write: Callable[..., str]
+) -> list[list[str]]:
+    """Return a table with the rows ours, printed and ratio for each method; the head comes first.
+
+    write: makes a text of a mean and a standard deviation, or of a ratio.
+    """
+    rows = [["", "", *(f"S = {n}" for n, _ in COLUMNS.values())]]
+    for method in methods:
+        row = [line for line in lines if line.method == method]
+        name = method.removesuffix(TUNED)
+        rows.append([name, "ours", *(write(x.mean, x.sd) for x in row)])
+        if name in PRINTED:
+            words = ("agrees" if x.agrees else "differs" for x in row)
+            ratios = (write(x.ratio) for x in row)
+            rows.append(["", "printed", *(write(x.paper_mean, x.paper_sd) for x in row)])
+            rows.append(["", "ratio", *map(" ".join, zip(ratios, words, strict=True))])
+    return rows
+
+
 def write_markdown(lines: Sequence[Line]) -> str:
     """Return both settings as tables, and one sentence for each number that differs."""
 
-    def write_table(rows: list[list[str]]) -> str:
-        return to_markdown(rows, words=len(rows[0])).rstrip()
+    def write_table(methods: Sequence[str]) -> str:
+        rows = make_rows(lines, methods, lambda *numbers: " ± ".join(f"{x:.2f}" for x in numbers))
+        return to_markdown(rows, words=2).rstrip()
 
-    runs = lines[0].runs
     parts = [
         "# Table 1, ours beside the printed one",
-        f"Cumulative return, mean ± sd over {runs} runs; below it, as printed (10 runs). "
+        f"Cumulative return, mean ± sd over {lines[0].runs} runs; below it, as printed (10 runs). "
         "The ratio is ours / printed; *agrees* means within two standard errors of the "
         "difference.",
         "## As in the paper",
         "UCRL-MNL is told the reachable sets, the linear baselines are not and keep "
         "lambda = 1; the bonus of each was tuned. Greedy is UCRL-MNL without a bonus.",
-        write_table(make_grid(lines, METHODS)),
+        write_table(METHODS),
         "## Tuned",
         "The same information, with bonus and regularisation of every learner tuned.",
-        write_table(make_grid(lines, TUNED_METHODS)),
+        write_table(TUNED_METHODS),
         "## Where they differ, and why",
         *explain_differences(lines),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def make_grid(lines: Sequence[Line], methods: Sequence[str]) -> list[list[str]]:
-    """Return a row for each method and a column for each river; the first row is the head."""
-    by = {(line.method, line.n_states): line for line in lines}
-    columns = [(n, h) for n, h in COLUMNS.values() if any((m, n) in by for m in methods)]
-    rows = [["", *(f"S = {n}, H = {h}" for n, h in columns)]]
-    for method in methods:
-        cells = [format_cell(by.get((method, n))) for n, _ in columns]
-        if any(cells):
-            rows.append([f"**{method}**", *cells])
-    return rows
-
-
-def format_cell(line: Line | None) -> str:
-    if line is None:
-        return ""
-    ours = f"{line.mean:.2f} ± {line.sd:.2f}"
-    if line.paper_mean is None:
-        return ours
-    ratio = f"ratio {line.ratio:.2f}, {'agrees' if line.agrees else 'differs'}"
-    return f"{ours}<br>{line.paper_mean:.2f} ± {line.paper_sd:.2f}<br>{ratio}"
 
 
 def explain_differences(lines: Sequence[Line]) -> list[str]:
