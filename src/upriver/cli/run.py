@@ -25,7 +25,7 @@ class Options:
     jobs: int | None = None
     """Number of worker processes. The default is one for each processor."""
     cluster: str | None = None
-    """Address of a running Dask scheduler, such as tcp://host:8786, or `local`."""
+    """Address of a running Dask scheduler, such as tcp://host:8786."""
     run_timeout: float | None = None
     """Number of seconds after which a run counts as failed and its process is ended."""
     code: Annotated[list[Path] | None, Parameter(name="--import")] = None

@@ -60,7 +60,7 @@ def execute(
     jobs
         Worker processes; by default one for each processor. 1 plays in this process.
     cluster
-        The address of a Dask scheduler, or "local".
+        The address of a Dask scheduler.
     reporter
         Shows the progress; by default nothing does.
     run_timeout

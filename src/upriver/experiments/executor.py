@@ -9,16 +9,16 @@ it was at.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
+import pickle
 import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, suppress
 from threading import Thread, Timer, get_ident
 from typing import Any, NamedTuple
 
@@ -44,10 +44,6 @@ class Result(NamedTuple):
     data: bytes | None
     error: str | None = None
     traceback: str = ""
-
-
-class WorkersFailed(ChildProcessError):
-    """A worker process ends before it is ready for its first run."""
 
 
 def play_run(run: RunSpec) -> Result:
@@ -78,25 +74,20 @@ class InProcess:
 
 
 def work() -> None:
-    """Play the runs that arrive on standard input, one line each, until there are no more.
+    """Answer each run that arrives on standard input with its result, until there are no more.
 
-    The first line has the files to import. An answer is a line of JSON, whose first number is the
-    size of the file that follows it; an empty line says that the process is ready.
+    The first message is the files to import; its answer says that the process is ready.
     """
-    runs, answers = os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "wb")
+    runs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     # what an agent prints is no output of the command, and it has nothing to read
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for file in json.loads(runs.readline()):
-        import_code(*file)
-    with suppress(BrokenPipeError):  # the process that started this one has ended
-        answers.write(b"\n")
-        answers.flush()
-        for line in runs:
-            data, *rest = play_run(RunSpec.from_json(line))
-            head = json.dumps([None if data is None else len(data), *rest])
-            answers.write(head.encode() + b"\n" + (data or b""))
+    with suppress(EOFError, BrokenPipeError):  # the process that started this one has ended
+        answer: Any = [import_code(*file).__name__ for file in pickle.load(runs)]
+        while True:
+            pickle.dump(answer, answers)
             answers.flush()
+            answer = play_run(pickle.load(runs))
 
 
 class WorkerProcess:
@@ -111,31 +102,23 @@ class WorkerProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.closed = False
 
-    def play(self, run_json: str, attempt: int = 1) -> Result:
+    def play(self, run: RunSpec, attempt: int = 1) -> Result:
         """Play one run; if the process dies, whatever its exit code, play it in another."""
         if self.process is None or self.process.poll() is not None:
             self.process = self.start()
         process, began = self.process, time.monotonic()
-        assert process.stdin is not None and process.stdout is not None
         timer = Timer(self.timeout or 0.0, process.kill)
         if self.timeout is not None:
             timer.start()
-        try:
-            with suppress(BrokenPipeError):
-                process.stdin.write(f"{run_json}\n".encode())
-                process.stdin.flush()
-            if head := process.stdout.readline():
-                size, *rest = json.loads(head)
-                data = None if size is None else process.stdout.read(size)
-                if size is None or (data is not None and len(data) == size):
-                    return Result(data, *rest)
-        finally:
-            timer.cancel()
+        result = ask(process, run)
+        timer.cancel()
+        if result is not None:
+            return result
         code = process.wait()
         if self.timeout is not None and time.monotonic() - began >= self.timeout:
             return Result(None, f"it took longer than {self.timeout:g} s")
         if attempt < ATTEMPTS:
-            return self.play(run_json, attempt + 1)
+            return self.play(run, attempt + 1)
         end = f"signal {-code}" if code < 0 else f"exit code {code}"
         return Result(None, f"the worker process died {ATTEMPTS} times at this run ({end})")
 
@@ -152,17 +135,14 @@ class WorkerProcess:
             env=os.environ | ONE_THREAD, start_new_session=True,
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
         )  # fmt: skip
-        assert process.stdin is not None and process.stdout is not None
         if self.closed:
             process.kill()
-        with suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(self.imported).encode() + b"\n")
-            process.stdin.flush()
-        if process.stdout.readline():
+        if ask(process, self.imported) is not None:
             return process
         if process.wait() < 0 and attempt < ATTEMPTS and not self.closed:
             return self.start(attempt + 1)
-        raise WorkersFailed(f"worker processes end before their first run: {process.returncode}")
+        end = f"worker processes end before their first run: {process.returncode}"
+        raise ChildProcessError(end)
 
     def close(self) -> None:
         """End the process, also one that is just being started."""
@@ -170,6 +150,15 @@ class WorkerProcess:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+
+def ask(process: subprocess.Popen[bytes], message: Any) -> Any:
+    """Send a message to a worker process and return its answer, None if the process ends."""
+    assert process.stdin is not None and process.stdout is not None
+    with suppress(BrokenPipeError, EOFError, pickle.UnpicklingError):
+        pickle.dump(message, process.stdin)
+        process.stdin.flush()
+        return pickle.load(process.stdout)
 
 
 class Processes(InProcess):
@@ -182,12 +171,12 @@ class Processes(InProcess):
         self.capacity = 2 * jobs  # one waits for each that is played
 
     def submit(self, run: RunSpec) -> Any:
-        return self.threads.submit(self.play, run.to_json())
+        return self.threads.submit(self.play, run)
 
-    def play(self, run_json: str) -> Result:
+    def play(self, run: RunSpec) -> Result:
         worker = self.idle.pop()  # there are as many as threads
         try:
-            return worker.play(run_json)
+            return worker.play(run)
         finally:
             self.idle.append(worker)
 
@@ -202,7 +191,7 @@ BESIDE: dict[Any, WorkerProcess] = {}
 
 
 def play_beside(
-    run_json: str, version: str, imported: dict[str, ImportedFile], timeout: float | None
+    run: RunSpec, version: str, imported: dict[str, ImportedFile], timeout: float | None
 ) -> Result:
     """Play one run in a process beside a Dask worker, which an agent then cannot end."""
     from upriver import __version__
@@ -212,8 +201,8 @@ def play_beside(
     key = get_ident(), repr((sorted(imported.items()), timeout))
     process = BESIDE.setdefault(key, WorkerProcess(timeout, imported))
     try:
-        return process.play(run_json)
-    except WorkersFailed as error:
+        return process.play(run)
+    except ChildProcessError as error:
         return Result(None, str(error))
 
 
@@ -239,7 +228,7 @@ class Cluster(InProcess):
         from upriver import __version__
 
         self.count += 1
-        arguments = run.to_json(), __version__, dict(IMPORTED), self.timeout
+        arguments = run, __version__, dict(IMPORTED), self.timeout
         key = f"upriver-{os.getpid()}-{id(self)}-{self.count}"
         return self.client.submit(play_beside, *arguments, key=key, pure=False)
 
@@ -247,7 +236,7 @@ class Cluster(InProcess):
         from distributed import KilledWorker
 
         try:
-            return Result(*future.result())
+            return future.result()
         except (CancelledError, OSError) as error:
             raise ConnectionError(f"the scheduler at {self.address} was lost; {KEPT}") from error
         except KilledWorker:
@@ -272,7 +261,7 @@ def open_executor(jobs: int, cluster: str | None, timeout: float | None) -> Iter
     """Open the executor that the options of `execute` ask for, and close it at the end."""
     if cluster is not None:
         with (
-            connect_dask(cluster, jobs) as client,
+            connect_dask(cluster) as client,
             closing(Cluster(client, cluster, timeout)) as there,
         ):
             yield there
@@ -283,38 +272,34 @@ def open_executor(jobs: int, cluster: str | None, timeout: float | None) -> Iter
 
 
 @contextmanager
-def connect_dask(address: str, jobs: int) -> Iterator[Any]:
-    """Open a client of the scheduler at `address`, or of a cluster started for this sweep."""
+def connect_dask(address: str) -> Iterator[Any]:
+    """Open a client of the scheduler at `address`."""
     try:
-        from distributed import Client, LocalCluster
+        from distributed import Client
     except ImportError:
         raise ValueError("a cluster needs Dask: pip install distributed") from None
     logs = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
     before = [log.level for log in logs]
     for log in logs:
         log.setLevel(logging.CRITICAL + 1)  # what is lost is reported in one sentence of ours
+    answer: Future[Any] = Future()
+
+    def connect() -> None:
+        try:
+            answer.set_result(Client(address, timeout=CONNECT_TIMEOUT))
+        except Exception as error:
+            answer.set_exception(error)
+
     try:
-        options: dict[str, Any] = {"threads_per_worker": 1, "host": "127.0.0.1"}
-        options |= {"dashboard_address": None, "silence_logs": logging.CRITICAL}
-        local = address == "local"
-        with LocalCluster(n_workers=jobs, **options) if local else nullcontext(address) as there:
-            answer: Future[Any] = Future()
-
-            def ask() -> None:
-                try:
-                    answer.set_result(Client(there, timeout=CONNECT_TIMEOUT))
-                except Exception as error:
-                    answer.set_exception(error)
-
-            # in a thread: at a port that accepts and says nothing Dask waits without end
-            Thread(target=ask, daemon=True).start()
-            try:
-                client = answer.result(timeout=1.5 * CONNECT_TIMEOUT)
-            except (OSError, ValueError) as error:
-                why = str(error) or f"no answer within {1.5 * CONNECT_TIMEOUT:g} s"
-                raise ConnectionError(f"no Dask scheduler answers at {address}: {why}") from error
-            with client:
-                yield client
+        # in a thread: at a port that accepts and says nothing Dask waits without end
+        Thread(target=connect, daemon=True).start()
+        try:
+            client = answer.result(timeout=1.5 * CONNECT_TIMEOUT)
+        except (OSError, ValueError) as error:
+            why = str(error) or f"no answer within {1.5 * CONNECT_TIMEOUT:g} s"
+            raise ConnectionError(f"no Dask scheduler answers at {address}: {why}") from error
+        with client:
+            yield client
     finally:
         for log, level in zip(logs, before, strict=True):
             log.setLevel(level)
