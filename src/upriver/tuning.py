@@ -141,7 +141,7 @@ def choose(
     samples: {(environment, agent, setting): the runs}; a folder of an earlier search may hold more
     seeds and settings than the candidates have, which do not count.
     """
-    groups: dict[tuple[str, str], list[tuple[dict[str, Any], list[Array]]]] = {}
+    groups: dict[tuple[str, str], dict[str, tuple[dict[str, Any], list[Array]]]] = {}
     for c in candidates:
         stored = samples[c.env, c.agent, c.runs[0].setting]
         sample = stored.select_seeds(r.seed for r in c.runs)
@@ -150,20 +150,18 @@ def choose(
         if np.isnan(scores).any():
             why = "its optimal value is 0, and uniform play is optimal; leave it out"
             raise ValueError(f"{c.env} cannot be compared with other environments: {why}")
-        group = groups.setdefault((ALL if shared else c.env, c.agent), [])
-        if not any(numbers == c.numbers for numbers, _ in group):
-            group.append((c.numbers, []))
-        next(scored for numbers, scored in group if numbers == c.numbers).append(scores)
+        group = groups.setdefault((ALL if shared else c.env, c.agent), {})
+        group.setdefault(json.dumps(c.numbers), (c.numbers, []))[1].append(scores)
     points, doubts = [], []
-    for (env, agent), group in groups.items():
-        means = [float(np.mean([s.mean() for s in scores])) for _, scores in group]
+    for place, group in groups.items():
+        own, tried = [], list(group.values())
+        means = [float(np.mean([s.mean() for s in scores])) for _, scores in tried]
         best = int(np.argmax(means))
-        own = []
-        for i, (numbers, scores) in enumerate(group):
-            low, high = bootstrap_interval(scores)
-            pairs = [b - s for b, s in zip(group[best][1], scores, strict=True)]
+        for i, (numbers, scores) in enumerate(tried):
+            interval = bootstrap_interval(scores)
+            pairs = [b - s for b, s in zip(tried[best][1], scores, strict=True)]
             tied = i != best and bootstrap_interval(pairs)[0] <= 0.0
-            own.append(Point(env, agent, numbers, runs, means[i], low, high, i == best, tied))
+            own.append(Point(*place, numbers, runs, means[i], *interval, i == best, tied))
         points += own
         doubts += list_doubts(own)
     return points, doubts
@@ -177,8 +175,7 @@ def list_doubts(points: list[Point]) -> list[str]:
     for key, value in best.numbers.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        rest = best.numbers | {key: None}
-        line = [p for p in points if p.numbers | {key: None} == rest]
+        line = [p for p in points if p.numbers | {key: value} == best.numbers]
         line.sort(key=lambda p: p.numbers[key])
         for extreme, ends in (("lowest", line), ("highest", line[::-1])):
             if ends[0].chosen and len(line) > 1:

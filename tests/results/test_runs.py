@@ -15,7 +15,6 @@ from upriver.experiments.spec import parse
 from upriver.results.runs import (
     Sample,
     find_optimal_values,
-    keep_best_settings,
     label_samples,
     natural_key,
     order_agents,
@@ -236,13 +235,9 @@ def test_names_are_ordered_by_their_numbers():
     assert sorted(names, key=natural_key) == ["grid", "river-6", "river-6-2", "river-10"]
 
 
-def test_only_the_best_settings_are_kept():
+def test_settings_of_one_agent_are_told_apart():
     samples = [make_sample([[float(i)]], setting=f"{i}") for i in range(8)]
-    kept, notes = keep_best_settings(samples)
-    assert [s.setting for s in kept] == ["2", "3", "4", "5", "6", "7"]
-    assert "2 others" in notes[0]
-    assert keep_best_settings(samples[:6]) == (samples[:6], [])
-    assert label_samples(kept)[0] == "a [2]"
+    assert label_samples(samples)[2] == "a [2]"
     assert label_samples([samples[0]]) == ["a"]
 
 
@@ -270,13 +265,6 @@ def discounted(values, best, agent="a"):
     optimal[:, 0] = 6.0
     values = optimal - values
     return Sample("river", agent, f"{best}", np.arange(1), values, values, optimal, "step", 1.0)
-
-
-def test_the_best_settings_of_a_stream_have_the_least_regret():
-    """The values of its steps are those of the states that it has reached."""
-    samples = [discounted(regret, best=9.0 - i) for i, regret in enumerate((3.0, 2, 1, 1, 1, 1, 0))]
-    kept, _ = keep_best_settings(samples)
-    assert [s.setting for s in kept] == ["3.0", "4.0", "5.0", "6.0", "7.0", "8.0"]
 
 
 def test_what_a_stream_loses_is_measured_by_its_start():

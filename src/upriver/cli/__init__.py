@@ -1,4 +1,4 @@
-"""The command line: one file per command, each a function whose parameters are the options.
+"""The command line: each command is a function whose parameters are the options.
 
 Exit codes: 0 success, 1 the work failed, 2 a wrong call or input. Errors are one sentence on
 stderr; `--debug` shows the traceback.
@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cyclopts import App
 
-FILES = "reproduce", "run", "tune", "table", "plot", "report", "check", "decide", "diagnose"
-COMMANDS: dict[str, str] = {name: f"upriver.cli.{name}:{name}" for name in FILES} | {
-    "list": "upriver.cli.writing:list_names",
-    "new": "upriver.cli.writing:new",
-    "schema": "upriver.cli.writing:schema",
+FILES = {
+    "reproduce": ("reproduce",), "run": ("run", "tune"), "decide": ("decide",),
+    "results": ("table", "plot", "report", "check"), "diagnose": ("diagnose",),
+    "writing": ("list_names", "new", "schema"),
+}  # fmt: skip
+COMMANDS = {
+    name.removesuffix("_names"): f"upriver.cli.{file}:{name}"
+    for file, names in FILES.items()
+    for name in names
 }
 """Name of each command and where its function is; it is imported when it is called."""
 

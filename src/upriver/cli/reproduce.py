@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from upriver.cli import CALL
-from upriver.cli.report import report
+from upriver.cli.results import report
 from upriver.cli.run import keep_on_interrupt, print_outcome
 
 if TYPE_CHECKING:

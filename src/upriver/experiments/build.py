@@ -133,13 +133,6 @@ def make_mdp(environment_json: str, state: Any) -> FiniteMDP:
     return mdp
 
 
-def get_features(run: RunSpec, mdp: FiniteMDP) -> Features | None:
-    if run.features is None:
-        return None
-    environment, support = run.environment.get("name"), run.support or "known"
-    return make_features(run.features, environment, mdp, support, get_code(run.features))
-
-
 @lru_cache(maxsize=MAX_BUILT)
 def make_features(name: str, place: str | None, mdp: FiniteMDP, support: str, _: Any) -> Features:
     made = registry.feature_function(name, place)(mdp.task(support))
@@ -182,7 +175,10 @@ def build(run: RunSpec) -> tuple[FiniteMDP, Any, str]:
     """
     try:
         mdp = get_mdp(run.environment)
-        features = get_features(run, mdp)
+        features = None
+        if run.features is not None:
+            place = run.environment.get("name"), mdp, run.support or "known"
+            features = make_features(run.features, *place, get_code(run.features))
         code = [get_code(name) for name in (run.agent, *registry.list_own_names(run.numbers))]
         agent = make_agent(replace(run, seed=0, digest="").to_json(), mdp, features, tuple(code))
         rest = hash_data([None if features is None else digest_features(features), *code])

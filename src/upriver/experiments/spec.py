@@ -53,8 +53,9 @@ def check_scalar(value: Any) -> Any:
     raise ValueError(f"it is {str(value)[:40]}; it must be a finite number, true, false or a name")
 
 
-SCALAR_SCHEMA = pd.WithJsonSchema({"type": ["number", "boolean", "string"]})
-Scalar = Annotated[Any, AfterValidator(check_scalar), SCALAR_SCHEMA]
+Scalar = Annotated[
+    Any, AfterValidator(check_scalar), pd.WithJsonSchema({"type": ["number", "boolean", "string"]})
+]
 
 
 def make_absolute(name: str, info: pd.ValidationInfo) -> str:
@@ -76,14 +77,10 @@ FEATURE_SCHEMA = pd.WithJsonSchema({"type": "string", "anyOf": FEATURE_NAMES})
 FeatureName = Annotated[str, AfterValidator(check_features), FEATURE_SCHEMA]
 
 
-class WithoutSource(pd.BaseModel):
-    """A base of models that are made at run time, whose source pydantic need not search."""
-
-    model_config = pd.ConfigDict(use_attribute_docstrings=False)
-
-
 def make_model(name: str, base: Any, fields: dict[str, Any], doc: str | None = None) -> Any:
-    return pd.create_model(name, __base__=(base, WithoutSource), __doc__=doc, **fields)
+    """Make a model at run time, whose source pydantic need not search."""
+    options = {"use_attribute_docstrings": False}
+    return pd.create_model(name, __base__=base, __doc__=doc, __cls_kwargs__=options, **fields)
 
 
 class Strict(pd.BaseModel):

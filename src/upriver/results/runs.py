@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NUMBERS = ["return", "value", "optimal_value", "uniform_value"]
-MAX_SETTINGS = 6
-"""The largest number of settings of one agent on one environment that a page shows."""
-
 BLOCKS = 10
 """Blocks of episodes of a run whose times are averaged."""
 
@@ -213,11 +209,10 @@ def read_results(folder: str | Path) -> Results:
     samples = []
     for key, records in sorted(groups.items()):
         columns = [(r.run.seed, [r.table[name].to_numpy() for name in NUMBERS]) for r in records]
-        more: dict[str, Any] = {"unit": records[0].unit, "about": records[0].about}
-        more["seconds"] = typical_seconds(
-            [r.table["seconds"].to_numpy() for r in records], records[0].unit
-        )
-        samples.append(stack_runs(key, columns)._replace(**more))
+        unit, about = records[0].unit, records[0].about
+        seconds = typical_seconds([r.table["seconds"].to_numpy() for r in records], unit)
+        sample = stack_runs(key, columns)
+        samples.append(sample._replace(unit=unit, about=about, seconds=seconds))
     return Results(samples, problems)
 
 
@@ -281,20 +276,6 @@ def natural_key(name: str) -> list[tuple[int, str]]:
     """Return a sorting key by which river-6 comes before river-10."""
     parts = name.replace("-", " ").split()
     return [(int(p), "") if p.isdigit() else (-1, p) for p in parts]
-
-
-def keep_best_settings(samples: list[Sample]) -> tuple[list[Sample], list[str]]:
-    """Keep the MAX_SETTINGS settings with the least mean regret of an agent on an environment.
-
-    Also return notes about what is left out.
-    """
-    kept = []
-    for _, group in groupby(sorted(samples, key=lambda s: s[:3]), key=lambda s: s[:2]):
-        best = sorted(group, key=lambda s: float(s.regret.mean()))[:MAX_SETTINGS]
-        kept += sorted(best, key=lambda s: s.setting)
-    rest = len(samples) - len(kept)
-    note = f"Only the {MAX_SETTINGS} best settings of an agent are shown"
-    return kept, [f"{note}; {rest} others are left out."] if rest else []
 
 
 def find_optimal_values(samples: Sequence[Sample]) -> dict[str, float]:

@@ -35,9 +35,9 @@ def collect(folder: str | Path) -> dict[str, Any]:
     from upriver import __version__
 
     results = read_results(folder)
-    kept, notes = reader.keep_best_settings(results.samples)
-    labels = reader.label_samples(kept)
-    order = reader.order_agents(kept, labels)
+    samples = results.samples
+    labels = reader.label_samples(samples)
+    order = reader.order_agents(samples, labels)
     root, store = Path(folder), reader.find_store(folder)
     specs = {}
     for path in sorted((store / "_specs").glob("*.toml")):
@@ -52,19 +52,18 @@ def collect(folder: str | Path) -> dict[str, Any]:
     return {
         "title": root.resolve().name,
         "version": __version__,
-        "runs": sum(len(s.seeds) for s in kept),
-        "platforms": sorted({str(s.about.get("platform")) for s in kept}),
+        "runs": sum(len(s.seeds) for s in samples),
+        "platforms": sorted({str(s.about.get("platform")) for s in samples}),
         "agents": [{"name": n, **style._asdict()} for n, style in assign_styles(order).items()],
-        "environments": list_environments(kept),
-        "curves": make_curves(kept, labels),
-        "table": make_rows(kept, labels, order),
+        "environments": list_environments(samples),
+        "curves": make_curves(samples, labels),
+        "table": make_rows(samples, labels, order),
         "tuning": read_tuning(root),
         "specs": [{"file": path.name, "text": text} for path, text in specs.items()],
         "made": commands,
         "commands": [shlex.join(words) for words in again],
         "failures": reader.read_failures(store),
         "problems": results.problems,
-        "notes": notes,
     }
 
 

@@ -120,7 +120,6 @@ function drawOnce() {
   fillMenu("env", DATA.environments.map((e) => e.name));
   $("env").closest(".field").hidden = places < 2;
   notice(`${DATA.failures.length} runs failed and are not shown.`, DATA.failures.map((f) => `${f.env}, ${f.agent}, seed ${f.seed}: ${f.error}`));
-  $("notices").append(...DATA.notes.map((note) => element("p", { class: "note" }, note)));
   notice(`${DATA.problems.length} files could not be read and were left out.`, DATA.problems);
   if (DATA.made.length) $("commands").append(element("p", { class: "note" }, "Made by"), element("pre", {}, DATA.made.join("\n")));
   $("commands").append(element("p", { class: "note" }, "To make it again from this folder, and to read it"), element("pre", {}, DATA.commands.join("\n")));

@@ -1,4 +1,4 @@
-"""`upriver table`: print the numbers of a results folder."""
+"""`upriver table`, `plot`, `report` and `check`: what is done with a results folder."""
 
 from __future__ import annotations
 
@@ -80,18 +80,6 @@ def table(
     return report_omissions(results.problems, runs.read_failures(runs.find_store(folder)))
 
 
-def report_omissions(problems: list[str], failures: list[dict[str, Any]]) -> int:
-    """Print which files and runs are not shown, and return the exit code."""
-    from upriver.results.runs import describe_failures
-    from upriver.results.tables import escape_controls
-
-    sentences = [f"{sentence}; it was left out" for sentence in problems]
-    sentences += [f"{describe_failures(failures)}; they are not shown"] if failures else []
-    for sentence in sentences:
-        print(f"upriver: {escape_controls(sentence)}", file=sys.stderr)
-    return 1 if sentences else 0
-
-
 def make_block(rows: list[Row], unit: str) -> tuple[str, list[list[str]]]:
     """Return a title and the rounded rows of one environment, which fit 80 columns.
 
@@ -152,3 +140,122 @@ def round_difference(row: list[Any]) -> list[str]:
     mean, low, high = format_numbers(numbers)
     mean = mean if mean.startswith(("-", "–")) else f"+{mean}"
     return [env, label, str(pairs), mean, low if low == "–" else f"{low} to {high}"]
+
+
+def plot(
+    folder: Path,
+    *kinds: Literal["learning", "regret", "regret-log"],
+    out: Path | None = None,
+    columns: Literal["one", "two"] = "two",
+) -> int:
+    """Draw figures as PNG and PDF, with embedded fonts and one colour for each agent.
+
+    **Example:** `upriver plot results/quick learning regret --columns one`
+
+    Parameters
+    ----------
+    folder
+        A results folder, as `upriver run` or `upriver tune` writes it.
+    kinds
+        learning (the exact value of the policy played), regret or regret-log. The default is all
+        of them.
+    out
+        The folder to write to. The default is `figures` inside the results folder.
+    columns
+        Draw for one column of a paper or for two.
+    """
+    from upriver.results import plots
+    from upriver.results.runs import find_optimal_values, read_results
+
+    results = read_results(folder)
+    samples = results.samples
+    unit = " or ".join(sorted({s.unit for s in samples}))
+    for kind in kinds or ("learning", "regret", "regret-log"):
+        options: dict[str, Any] = {"log": kind == "regret-log", "width": columns, "unit": unit}
+        if kind == "learning":
+            options["ylabel"] = f"exact value of each {unit}"
+            options["optimal"] = find_optimal_values(samples)
+        figure = plots.plot_curves(make_panels(samples, kind != "learning"), **options)
+        for file in plots.save_figure(figure, (out or folder / "figures") / kind):
+            print(file)
+    return report_omissions(results.problems, [])
+
+
+def make_panels(samples: list[Any], regret: bool) -> dict[str, dict[str, Any]]:
+    """Return {environment: {agent: band}}, thinned to what a page can show, in a fixed order."""
+    from upriver.results.report.data import choose_positions
+    from upriver.results.runs import label_samples, natural_key, order_agents
+    from upriver.results.statistics import compute_curve
+
+    labels = label_samples(samples)
+    order = order_agents(samples, labels)
+    labelled = sorted(zip(labels, samples, strict=True), key=lambda pair: order.index(pair[0]))
+    panels: dict[str, dict[str, Any]] = {}
+    for label, sample in sorted(labelled, key=lambda pair: natural_key(pair[1].env)):
+        curve = compute_curve(sample, "regret" if regret else "value", cumulative=regret)
+        at = choose_positions(len(curve.x), 400)
+        panels.setdefault(sample.env, {})[label] = curve.at(at)
+    return panels
+
+
+def report(folder: Path, *, out: Path | None = None) -> int:
+    """Write one self-contained, interactive HTML page about a results folder.
+
+    It has tables, learning and regret curves, tuning, run time and the experiments that made
+    it. The file needs no network.
+
+    **Example:** `upriver report results/quick`
+
+    Parameters
+    ----------
+    folder
+        A results folder, as `upriver run` or `upriver tune` writes it.
+    out
+        The file to write. The default is report.html in the folder.
+    """
+    from upriver.mdp.writing import write_file
+    from upriver.results.report import page
+    from upriver.results.report.data import collect
+
+    data = collect(folder)
+    file = write_file(out or folder / "report.html", page(data))
+    print(f"{file} ({file.stat().st_size / 1e6:.1f} MB, {data['runs']} runs)")
+    return report_omissions(data["problems"], data["failures"])
+
+
+def check(folder: Path) -> int:
+    """Verify every file of a results folder and name those that are not as they were written.
+
+    A file may be damaged, moved, unreadable or not written by upriver. Nothing is changed. The exit
+    code is 1 if anything is wrong; missing runs are only counted, because they can be played.
+
+    **Example:** `upriver check results/quick`
+
+    Parameters
+    ----------
+    folder
+        A results folder, as `upriver run` or `upriver tune` writes it.
+    """
+    from upriver.experiments import check as check_folder
+    from upriver.results.runs import find_store
+    from upriver.results.tables import escape_controls
+
+    found = check_folder(find_store(folder))
+    for problem in found.problems:
+        print(escape_controls(problem))
+    missing = f", {found.missing} runs missing" if found.missing else ""
+    bad = len(found.problems)
+    print(f"{found.whole} run files whole{missing}, {bad} problem{'s' * (bad != 1)}")
+    return 1 if bad else 0
+
+
+def report_omissions(problems: list[str], failures: list[dict[str, Any]]) -> int:
+    """Print which files and runs are not shown, and return the exit code."""
+    from upriver.results.runs import describe_failures
+    from upriver.results.tables import escape_controls
+
+    sentences = [f"{sentence}; it was left out" for sentence in problems]
+    sentences += [f"{describe_failures(failures)}; they are not shown"] if failures else []
+    for sentence in sentences:
+        print(f"upriver: {escape_controls(sentence)}", file=sys.stderr)
+    return 1 if sentences else 0
