@@ -39,16 +39,8 @@ def make_sample(
 
 @pytest.fixture(scope="session")
 def sweep(tmp_path_factory) -> Path:
-    """A finished folder: 2 environments, 4 agents, 3 seeds, and a grid."""
+    """A finished folder: 2 environments, 4 agents, 3 seeds."""
     folder = tmp_path_factory.mktemp("results") / "small sweep"
     outcome = execute(parse(SPEC), folder, jobs=1)
     assert outcome.complete
-    (folder / "grid.csv").write_text(
-        "env,agent,numbers,runs,mean,ci_low,ci_high,chosen,tied\n"
-        + "".join(
-            f'river-4,ucrl-mnl,"{{""radius"": {c}, ""regularization"": {lam}}}",3,'
-            f"{100 + i},{99 + i},{101 + i},{int((c, lam) == (0.01, 1.0))},0\n"
-            for i, (c, lam) in enumerate((c, lam) for c in (0.0, 1e-4, 0.01) for lam in (0.1, 1.0))
-        )
-    )
     return folder

@@ -1,7 +1,5 @@
 """The numbers of the page are those of the runs."""
 
-import csv
-import io
 import json
 import shutil
 from dataclasses import replace
@@ -71,14 +69,6 @@ def test_curves_end_where_the_runs_end(sweep, found):
     assert found["curves"]["river-10"]["random"]["window"] == 20
 
 
-def test_the_grid_of_a_tuning_is_arranged_as_lines(found):
-    tuning = found["tuning"]["river-4"]["ucrl-mnl"]
-    assert tuning["axis"] == "radius"
-    assert [line["name"] for line in tuning["lines"]] == ["regularization 0.1", "regularization 1"]
-    assert tuning["lines"][1]["x"] == [0.0, 1e-4, 0.01]
-    assert [line["chosen"] for line in tuning["lines"]] == [[], [2]]
-
-
 def test_rounding_is_that_of_a_single_number(rng):
     x = np.concatenate([rng.normal(size=500) * 10.0 ** rng.uniform(-15, 5, 500), [0.0, 1e6, 3e-30]])
     for many, one in zip(round_digits(x), x, strict=True):
@@ -108,26 +98,6 @@ def test_settings_that_no_agent_has_are_shown_as_text(sweep, tmp_path):
     shown = [row["settings"] for row in collect(folder)["table"]]
     line = "support known · list [1, [2]] · none None · text {'rule': 'z'} · two {'x': 1, 'y': 2}"
     assert line in shown
-
-
-@pytest.mark.parametrize("numbers", ["[]", "5", '"ab"', "null"])
-def test_a_grid_that_was_not_written_by_tune_is_one_sentence(sweep, tmp_path, numbers):
-    folder = shutil.copytree(sweep, tmp_path / "copy")
-    sink = io.StringIO()
-    head = ["env", "agent", "numbers", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
-    csv.writer(sink).writerows([head, ["river-4", "x", numbers, 3, 1, 1, 1, 1, 0]])
-    (folder / "grid.csv").write_text(sink.getvalue())
-    with pytest.raises(ValueError, match="is not a table that upriver wrote"):
-        collect(folder)
-
-
-def test_a_score_that_is_no_number_is_no_point(sweep, tmp_path):
-    folder = shutil.copytree(sweep, tmp_path / "copy")
-    text = (folder / "grid.csv").read_text()
-    (folder / "grid.csv").write_text(text.replace(",3,100,", ",3,nan,"))
-    found = collect(folder)
-    json.dumps(found, allow_nan=False)
-    assert None in found["tuning"]["river-4"]["ucrl-mnl"]["lines"][0]["mean"]
 
 
 def test_two_settings_of_one_agent_have_different_labels(sweep, tmp_path):

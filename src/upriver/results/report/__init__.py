@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any
@@ -23,12 +24,7 @@ def page(data: Mapping[str, Any]) -> str:
 
 def fill_template(template: str, parts: Mapping[str, str]) -> str:
     """Replace each {{name}} of a template in one pass; the parts are not searched themselves."""
-    pieces = template.split("{{")
-    text = [pieces[0]]
-    for piece in pieces[1:]:
-        name, _, rest = piece.partition("}}")
-        text += [parts[name], rest]
-    return "".join(text)
+    return re.sub("{{(.*?)}}", lambda found: parts[found[1]], template)
 
 
 def embed_json(data: Mapping[str, Any]) -> str:

@@ -118,32 +118,6 @@ function describeEnd(curves, agents, measure, seeds, unit) {
   return `${shown}, ${many}${smooth}. After ${x.at(-1).toLocaleString("en")} ${unit}s ${who} ${place} with ${short(best.y)}.`;
 }
 
-// A grid of tuning: the axis is logarithmic where it spans much, and a 0 stands at its left end.
-function tuningChart(entry, agent) {
-  const values = entry.lines.flatMap((l) => l.x), numeric = values.every((x) => typeof x === "number");
-  const positive = values.filter((x) => x > 0), least = Math.min(...positive);
-  const log = numeric && positive.length > 1 && Math.max(...positive) / least > 20;
-  const name = (x) => (typeof x === "number" ? short(x) : typeof x === "object" ? JSON.stringify(x) : String(x));
-  const place = (x) => (!numeric ? name(x) : log && x <= 0 ? least / 10 : x);
-  const data = entry.lines.map((line, i) => {
-    const colour = faded(colourOf(agent), 1 - (0.65 * i) / Math.max(1, entry.lines.length - 1));
-    const mark = (chosen, other) => line.x.map((_, j) => (line.chosen.includes(j) ? chosen : other));
-    return {
-      x: line.x.map(place), y: line.mean, name: escaped(line.name || agent.name), type: "scatter", mode: "lines+markers",
-      line: { color: colour, width: 2, dash: Object.values(DASHES)[i % 4] },
-      marker: { color: mark(css("--ink"), colour), size: mark(14, 6), symbol: mark("star", "circle"), opacity: 1 },
-      customdata: line.x.map((x, j) => [name(x), short(line.low[j]), short(line.high[j])]),
-      error_y: { type: "data", symmetric: false, width: 0, thickness: 1, array: line.high.map((h, j) => h - line.mean[j]), arrayminus: line.low.map((l, j) => line.mean[j] - l) },
-      hovertemplate: `${escaped(entry.axis)} %{customdata[0]}<br>%{y:.5~g}  <i>%{customdata[1]} to %{customdata[2]}</i>`,
-    };
-  });
-  const shown = [...new Set(values)], ticks = log ? { type: "log", tickvals: shown.map(place), ticktext: shown.map(name) } : {};
-  const layout = makeLayout(entry.axis.replaceAll("_", " "), "score", ticks, { rangemode: "tozero" },
-    { hovermode: "closest", showlegend: data.length > 1, legend: { orientation: "h", y: -0.22, font: { size: 11 } } });
-  const best = entry.lines.flatMap((l) => l.chosen.map((j) => `${name(l.x[j])}${l.name ? ", " + l.name : ""}, score ${short(l.mean[j])}`))[0];
-  return { data, layout, text: `Mean score of each grid point over ${entry.runs} tuning runs, with 95% intervals.${best ? ` Chosen (star): ${entry.axis} ${best}.` : ""}` };
-}
-
 function secondsChart(rows, agents, unit) {
   const shown = agents.map((agent) => ({ agent, seconds: rows.find((r) => r.agent === agent.name)?.seconds })).filter((s) => s.seconds > 0).reverse();
   const seconds = shown.map((s) => s.seconds), logs = seconds.map(Math.log10), span = [Math.min(...logs) - 0.25, Math.max(...logs) + 0.5];

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import shlex
 from collections.abc import Sequence
-from itertools import groupby
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -58,7 +55,6 @@ def collect(folder: str | Path) -> dict[str, Any]:
         "environments": list_environments(samples),
         "curves": make_curves(samples, labels),
         "table": make_rows(samples, labels, order),
-        "tuning": read_tuning(root),
         "specs": [{"file": path.name, "text": text} for path, text in specs.items()],
         "made": commands,
         "commands": [shlex.join(words) for words in again],
@@ -149,53 +145,6 @@ def describe_settings(run: dict[str, Any]) -> str:
                 value = f"{rule}({inside})"
         shown.append(f"{key} {format_setting(value)}")
     return " · ".join(shown)
-
-
-def read_tuning(root: Path) -> dict[str, Any]:
-    """Read {env: {agent: curves}} from the grid.csv of a folder; {} without one.
-
-    The file lies in the folder, in its `tuning`, or above the `runs` of a tuning.
-    """
-    above = [root.resolve().parent / "grid.csv"] if root.resolve().name == "runs" else []
-    candidates = [root / "grid.csv", root / "tuning" / "grid.csv", *above]
-    path = next((p for p in candidates if p.is_file() and not p.is_symlink()), None)
-    if path is None:
-        return {}
-    found: dict[str, dict[str, Any]] = {}
-    try:
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-        for row in rows:
-            row["numbers"] = json.loads(row["numbers"])
-            row |= {name: float(row[name]) for name in ("mean", "ci_low", "ci_high", "runs")}
-        for (env, agent), points in groupby(rows, key=lambda row: (row["env"], row["agent"])):
-            found.setdefault(env, {})[agent] = arrange_grid(list(points))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not a table that upriver wrote: {error!r}") from error
-    return found
-
-
-def arrange_grid(points: list[dict[str, Any]]) -> dict[str, Any]:
-    """Arrange grid points as lines: the axis is the parameter with the most values.
-
-    Every combination of the other parameters is a line.
-    """
-    names = list(points[0]["numbers"])
-    axis = max(names, key=lambda n: len({json.dumps(p["numbers"][n]) for p in points}), default="")
-    lines: dict[str, list[dict[str, Any]]] = {}
-    for point in points:
-        others = [f"{n} {format_setting(point['numbers'][n])}" for n in names if n != axis]
-        lines.setdefault(", ".join(others), []).append(point)
-    columns = {"mean": "mean", "low": "ci_low", "high": "ci_high"}
-    drawn = [
-        {
-            "name": name,
-            "x": [p["numbers"].get(axis) for p in line],
-            **{key: [round_number(p[c], 5) for p in line] for key, c in columns.items()},
-            "chosen": [i for i, p in enumerate(line) if p["chosen"] == "1"],
-        }
-        for name, line in lines.items()
-    ]
-    return {"axis": axis, "runs": int(points[0]["runs"]), "lines": drawn}
 
 
 def round_number(x: Any, digits: int = 4) -> float | None:

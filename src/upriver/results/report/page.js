@@ -71,14 +71,6 @@ function drawCurves() {
   plot("seconds", secondsChart(rowsHere(), agents.filter((a) => !["optimal", "random", "always"].includes(a.name.toLowerCase())), unit));
 }
 
-function drawTuning() {
-  const places = Object.keys(DATA.tuning);
-  if (($("tuning").hidden = !places.length)) return;
-  const grids = DATA.tuning[fillMenu("tuning-env", places, places.find((p) => p === environment().name))];
-  const agent = fillMenu("tuning-agent", Object.keys(grids));
-  plot("grid", tuningChart(grids[agent], AGENTS[agent] || { name: agent, light: "#0072b2", dark: "#56a8e0", dash: "solid" }));
-}
-
 // A share of the runs with its exact 95% interval.
 const share = ([middle, low, high]) => middle === null ? "–" : `${fixed(100 * middle, 0)}% [${fixed(100 * low, 0)}, ${fixed(100 * high, 0)}]`;
 
@@ -107,7 +99,7 @@ function drawChips() {
   $("agents").replaceChildren(...chips, element("span", { class: "together" }, button(plain, ["all"], () => hidden.clear()), button(plain, ["none"], none)));
 }
 
-const drawAll = () => [drawChips, drawCurves, drawTable, drawTuning].forEach((draw) => draw());
+const drawAll = () => [drawChips, drawCurves, drawTable].forEach((draw) => draw());
 
 function notice(text, lines) {
   const items = lines.slice(0, 20).map((l) => element("li", {}, l));
@@ -128,8 +120,7 @@ function drawOnce() {
   $("foot").textContent = `Upriver ${DATA.version} · runs made on ${DATA.platforms.join("; ")}`;
 }
 
-const changes = { env: drawAll, log: drawCurves, seeds: drawCurves, measure: drawCurves, "tuning-env": drawTuning, "tuning-agent": drawTuning };
-$("env").addEventListener("change", () => { if (environment().name in DATA.tuning) $("tuning-env").value = environment().name; });
+const changes = { env: drawAll, log: drawCurves, seeds: drawCurves, measure: drawCurves };
 for (const [id, draw] of Object.entries(changes)) $(id).addEventListener("change", draw);
 const preferred = matchMedia("(prefers-color-scheme: dark)");
 setTheme(preferred.matches);
