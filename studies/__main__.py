@@ -13,7 +13,7 @@ def main(arguments: list[str] | None = None) -> int:
     from upriver import load_runs
     from upriver.cli.run import keep_on_interrupt, print_outcome
     from upriver.experiments import execute
-    from upriver.experiments.progress import make_reporter
+    from upriver.experiments.execute import make_reporter
     from upriver.mdp.writing import write_file
     from upriver.results.plots import save_figure
     from upriver.results.tables import to_csv

@@ -22,7 +22,7 @@ from tests.experiments.sweeping import (
     table_bytes,
 )
 from upriver.experiments import check, execute
-from upriver.experiments.progress import Reporter
+from upriver.experiments.execute import Reporter
 
 pytest.importorskip("distributed")
 

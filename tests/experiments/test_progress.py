@@ -6,7 +6,7 @@ import io
 
 from tests.experiments.sweeping import AGENTS, sweep
 from upriver.experiments import execute
-from upriver.experiments.progress import Reporter
+from upriver.experiments.execute import Reporter
 
 MIXED = sweep([{"agent": "random"}, {"agent": f"{AGENTS}:Raises"}], seeds=4)
 

@@ -40,7 +40,7 @@ def reproduce(
     quiet
         Print lines from time to time, also on a terminal.
     """
-    from upriver.experiments.progress import make_reporter
+    from upriver.experiments.execute import make_reporter
     from upriver.paper.reproduce import reproduce as work
 
     how = make_reporter(quiet), shlex.join(CALL)

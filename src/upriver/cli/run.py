@@ -42,7 +42,7 @@ class Options:
         return load(experiment)
 
     def for_execute(self) -> dict[str, Any]:
-        from upriver.experiments.progress import make_reporter
+        from upriver.experiments.execute import make_reporter
 
         names = ("jobs", "cluster", "run_timeout")
         given = {name: getattr(self, name) for name in names}

@@ -74,23 +74,14 @@ def make_template(name: str) -> str:
     return text
 
 
-def schema(*, out: Path | None = None) -> int:
-    """Write the JSON schema of experiment files, with which an editor completes and checks names.
+def schema() -> int:
+    """Print the JSON schema of experiment files, with which an editor completes and checks names.
 
-    **Example:** `upriver schema --out upriver.schema.json`
+    An experiment file names it in its first line: #:schema FILE
 
-    Parameters
-    ----------
-    out
-        The file to write; without it the schema is printed. An experiment file names it in its
-        first line: #:schema FILE
+    **Example:** `upriver schema > upriver.schema.json`
     """
     from upriver.experiments.spec import schema as make_schema
-    from upriver.mdp.writing import write_file
 
-    text = json.dumps(make_schema(), indent=1) + "\n"
-    if out is None:
-        print(text, end="")
-    else:
-        write_file(out, text)
+    print(json.dumps(make_schema(), indent=1))
     return 0

@@ -93,19 +93,6 @@ def get_code(name: str | None) -> str | None:
     return code and code.text
 
 
-@lru_cache(maxsize=MAX_BUILT)
-def digest_mdp(mdp: FiniteMDP) -> str:
-    """Return a digest of everything about an MDP that influences a run; its name does not."""
-    return digest([
-        mdp.true_task, mdp.probability, mdp.initial_states, mdp.initial_probability, mdp.local
-    ])  # fmt: skip
-
-
-@lru_cache(maxsize=MAX_BUILT)
-def digest_features(features: Features) -> str:
-    return digest([getattr(features, f.name) for f in fields(features) if f.name != "task"])
-
-
 def read_state(name: str | None) -> Any:
     """Return what says whether the file or the code behind a name has changed."""
     if name is None or not os.path.exists(name):
@@ -114,13 +101,14 @@ def read_state(name: str | None) -> Any:
     return state.st_mtime_ns, state.st_size, state.st_ino
 
 
-def get_mdp(environment: dict[str, Any]) -> FiniteMDP:
+def get_mdp(environment: dict[str, Any]) -> tuple[FiniteMDP, str]:
+    """Return the MDP of an environment, and a digest of all that influences a run."""
     state = read_state(environment.get("path", environment.get("name")))
     return make_mdp(json.dumps(environment, sort_keys=True), state)
 
 
 @lru_cache(maxsize=MAX_BUILT)  # the agents of an experiment share it
-def make_mdp(environment_json: str, state: Any) -> FiniteMDP:
+def make_mdp(environment_json: str, state: Any) -> tuple[FiniteMDP, str]:
     environment = json.loads(environment_json)
     if "path" in environment:
         mdp = FiniteMDP.load(environment["path"])
@@ -130,13 +118,17 @@ def make_mdp(environment_json: str, state: Any) -> FiniteMDP:
         mdp = check_type(made, FiniteMDP, f"environment {name!r}")
     if (discount := environment.get("discount")) is not None:
         mdp = mdp.infinite_horizon(None if discount == 1.0 else discount)
-    return mdp
+    parts = mdp.true_task, mdp.probability, mdp.initial_states, mdp.initial_probability, mdp.local
+    return mdp, digest(list(parts))[:DIGEST_OF_MDP]  # without its name
 
 
 @lru_cache(maxsize=MAX_BUILT)
-def make_features(name: str, place: str | None, mdp: FiniteMDP, support: str, _: Any) -> Features:
+def make_features(
+    name: str, place: str | None, mdp: FiniteMDP, support: str, state: Any
+) -> tuple[Features, str]:
     made = registry.feature_function(name, place)(mdp.task(support))
-    return check_type(made, Features, f"features {name!r}")
+    check_type(made, Features, f"features {name!r}")
+    return made, digest([getattr(made, f.name) for f in fields(made) if f.name != "task"])
 
 
 @lru_cache(maxsize=MAX_BUILT)
@@ -174,19 +166,19 @@ def build(run: RunSpec) -> tuple[FiniteMDP, Any, str]:
     A run that has another digest is refused.
     """
     try:
-        mdp = get_mdp(run.environment)
-        features = None
+        mdp, found = get_mdp(run.environment)
+        features, of_features = None, None
         if run.features is not None:
             place = run.environment.get("name"), mdp, run.support or "known"
-            features = make_features(run.features, *place, get_code(run.features))
+            state = get_code(run.features)
+            features, of_features = make_features(run.features, *place, state)
         code = [get_code(name) for name in (run.agent, *registry.list_own_names(run.numbers))]
         agent = make_agent(replace(run, seed=0, digest="").to_json(), mdp, features, tuple(code))
-        rest = hash_data([None if features is None else digest_features(features), *code])
+        found += hash_data([of_features, *code])
     except (Exception, SystemExit) as error:  # also of code of the user, or too large
         ours = isinstance(error, ValueError | TypeError)
         sentence = error if ours else describe_error(error)
         raise ValueError(f"{run.label} on {run.env}: {sentence}") from error
-    found = digest_mdp(mdp)[:DIGEST_OF_MDP] + rest
     if run.digest not in ("", found):
         what = run.environment.get("path") or "what the names of the run stand for"
         raise ValueError(

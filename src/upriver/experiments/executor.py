@@ -222,15 +222,12 @@ class Cluster(InProcess):
 
     def __init__(self, client: Any, address: str, timeout: float | None) -> None:
         self.client, self.address, self.timeout = client, address, timeout
-        self.count = 0
 
     def submit(self, run: RunSpec) -> Any:
         from upriver import __version__
 
-        self.count += 1
         arguments = run, __version__, dict(IMPORTED), self.timeout
-        key = f"upriver-{os.getpid()}-{id(self)}-{self.count}"
-        return self.client.submit(play_beside, *arguments, key=key, pure=False)
+        return self.client.submit(play_beside, *arguments, pure=False)
 
     def collect(self, future: Any) -> Result:
         from distributed import KilledWorker

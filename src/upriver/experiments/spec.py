@@ -176,7 +176,7 @@ class EnvironmentEntry(Entry):
             return self.label
         given, parts = self.numbers, [self.name]
         if ":" in self.name:  # of an own function the MDP's name, if it has been given one
-            own = get_mdp(self.run_data).name
+            own = get_mdp(self.run_data)[0].name
             parts = [self.name.rpartition(":")[2] if own == FiniteMDP.name else own]
         if entry := registry.ENVIRONMENTS.get(self.name):
             size = given.pop(entry.size, self.settings[entry.size])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from upriver.checks import positive_integer
 from upriver.experiments import SweepResult, execute, load
-from upriver.experiments.progress import Reporter
+from upriver.experiments.execute import Reporter
 from upriver.experiments.spec import TUNING_SEEDS
 from upriver.mdp.writing import write_file
 from upriver.paper import table1 as paper

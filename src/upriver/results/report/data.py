@@ -137,13 +137,7 @@ def describe_settings(run: dict[str, Any]) -> str:
     """Write the settings of an agent on one line; what no agent has is shown as it is."""
     given = {key: run.get(key) for key in ("support", "features", "reward")}
     shown = [f"{k} {v}" for k, v in given.items() if v and (k, v) != ("reward", "known")]
-    for key, value in run["numbers"].items():
-        if isinstance(value, dict) and len(value) == 1:
-            ((rule, constants),) = value.items()
-            if isinstance(constants, dict):
-                inside = ", ".join(f"{k} {format_setting(v)}" for k, v in constants.items())
-                value = f"{rule}({inside})"
-        shown.append(f"{key} {format_setting(value)}")
+    shown += [f"{key} {format_setting(value)}" for key, value in run["numbers"].items()]
     return " · ".join(shown)
 
 
