@@ -16,7 +16,7 @@ KERNELS = """
 from dataclasses import replace
 from upriver.experiments import load
 from upriver.experiments.build import build, simulate_run
-from upriver.paper.reproduce import EXPERIMENTS
+from upriver.paper.table1 import EXPERIMENTS
 
 seen = set()
 for name in EXPERIMENTS:

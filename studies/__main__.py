@@ -57,9 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
     if given.runs is not None:
         experiment = experiment.with_seeds(given.runs, experiment.seeds.first)
     reporter = make_reporter(given.quiet)
-    outcome = keep_on_interrupt(
-        lambda: execute(list_runs(experiment), folder, given.jobs, reporter=reporter), folder
-    )
+    with keep_on_interrupt(folder):
+        outcome = execute(list_runs(experiment), folder, given.jobs, reporter=reporter)
     if code := print_outcome(outcome, folder):
         return code
     found = find(experiment, load_runs(folder, timing=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,10 @@ from upriver.cli.run import keep_on_interrupt, print_outcome
 
 if TYPE_CHECKING:
     from upriver.paper.table1 import Line
+    from upriver.results.runs import Sample
+
+WINDOW = 10
+"""Episodes over which Figure 2 is smoothed; the paper does not print its own."""
 
 
 def reproduce(
@@ -40,19 +45,60 @@ def reproduce(
     quiet
         Print lines from time to time, also on a terminal.
     """
+    from upriver.checks import positive_integer
+    from upriver.experiments import execute, load
     from upriver.experiments.execute import make_reporter
-    from upriver.paper.reproduce import reproduce as work
+    from upriver.experiments.spec import TUNING_SEEDS
+    from upriver.mdp.writing import write_file
+    from upriver.paper import table1 as paper
+    from upriver.results import plots
+    from upriver.results.runs import read_results
+    from upriver.results.tables import to_csv
+    from upriver.tuning import tune
 
-    how = make_reporter(quiet), shlex.join(CALL)
-    done = keep_on_interrupt(lambda: work(out, runs, jobs, retune, *how), out)
-    code = print_outcome(done.outcome, out)
-    if code:
-        return code
-    print_table(done.lines)
-    print("written (table1.md says where the numbers differ, and why):")
-    for path in done.files:
-        print(f"  {path}")
+    positive_integer("runs", runs, most=TUNING_SEEDS)
+    how: Any = {"jobs": jobs, "reporter": make_reporter(quiet), "command": shlex.join(CALL)}
+    with keep_on_interrupt(out):
+        experiments = [load(name) for name in paper.EXPERIMENTS]
+        if retune:
+            experiments = [tune(e, out / "tuning" / e.name, **how).experiment for e in experiments]
+        wanted = [run for e in experiments for run in e.with_seeds(runs).runs()]
+        outcome = execute(wanted, out, **how)
+        if print_outcome(outcome, out):  # a table with gaps would mislead
+            return 1
+        settings, seeds = {run.setting for run in wanted}, {run.seed for run in wanted}
+        found = [s for s in read_results(out).samples if s.setting in settings]
+        samples = [sample.select_seeds(seeds) for sample in found]
+        lines = paper.compare(samples)
+        table = to_csv(paper.Line._fields, lines, digits=6)
+        files = [write_file(out / "table1.csv", table)]
+        files.append(write_file(out / "table1.md", paper.write_markdown(lines)))
+        for name, window in (("figure2", WINDOW), ("figure3", 1)):
+            for methods, suffix in ((paper.METHODS, ""), (paper.TUNED_METHODS, "-tuned")):
+                figure = draw_learning(samples, methods, window)
+                files += plots.save_figure(figure, out / f"{name}{suffix}")
+    print_table(lines)
+    print("written (table1.md says where the numbers differ, and why):", *files, sep="\n  ")
     return report(out)
+
+
+def draw_learning(samples: Sequence[Sample], methods: Sequence[str], window: int) -> Any:
+    """Draw four panels: the return of each episode, mean and 95% band, and the optimal value."""
+    from upriver.paper import table1 as paper
+    from upriver.results import plots
+    from upriver.results.statistics import compute_curve
+
+    panels: dict[str, dict[str, Any]] = {}
+    optimal, found = {}, {(s.env, s.agent): s for s in samples}
+    for env, (n_states, horizon) in paper.COLUMNS.items():
+        title = f"S = {n_states}, H = {horizon}"
+        for method in methods:
+            if (sample := found.get((env, method))) and method != "Optimal":  # that is a line
+                optimal[title] = float(sample.optimal_values.mean())
+                curve = compute_curve(sample, "return", cumulative=False, window=window)
+                panels.setdefault(title, {})[method.removesuffix(paper.TUNED)] = curve
+    of = f" (mean of the last {window})" if window > 1 else ""
+    return plots.plot_curves(panels, f"return of an episode{of}", optimal)
 
 
 def print_table(lines: list[Line]) -> None:

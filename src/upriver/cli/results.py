@@ -5,24 +5,21 @@ from __future__ import annotations
 import sys
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from upriver.results.runs import Sample
-    from upriver.results.statistics import Row
-
-Format = Literal["text", "csv", "markdown"]
-CSV_NAMES = {"low": "ci_low", "high": "ci_high"}
-"""Columns of the CSV file that have another name than the field of `Row`."""
+from upriver.results import runs
+from upriver.results.runs import Sample, label_samples
+from upriver.results.statistics import Row, compute_curve, paired_difference, summarize
+from upriver.results.tables import escape_controls, format_numbers, to_csv, to_markdown, to_text
 
 
 def table(
     folder: Path,
     *,
     of: Literal["return", "value", "regret"] = "return",
-    format: Format = "text",
+    format: Literal["text", "csv", "markdown"] = "text",
     out: Path | None = None,
     against: str | None = None,
 ) -> int:
@@ -50,9 +47,6 @@ def table(
         over common seeds, with a 95% interval.
     """
     from upriver.mdp.writing import write_file
-    from upriver.results import runs
-    from upriver.results.statistics import Row, summarize
-    from upriver.results.tables import to_csv, to_markdown, to_text
 
     results = runs.read_results(folder)
     samples = sorted(results.samples, key=lambda sample: runs.natural_key(sample.env))
@@ -66,7 +60,7 @@ def table(
             body = [[*head, "95% interval"], *map(round_difference, rows)]
             text = write(body, words=2)
     elif format == "csv":
-        head = [CSV_NAMES.get(name, name) for name in Row._fields]
+        head = [f"ci_{name}" if name in ("low", "high") else name for name in Row._fields]
         text = to_csv(head, summarize(samples, of))
     else:
         groups = groupby(summarize(samples, of), key=lambda row: row.env)
@@ -85,8 +79,6 @@ def make_block(rows: list[Row], unit: str) -> tuple[str, list[list[str]]]:
 
     unit: what an entry of a run is, "episode" or "step".
     """
-    from upriver.results.tables import format_numbers
-
     runs, episodes = (sorted({row[i] for row in rows}) for i in (3, 4))
     many = " to ".join(map(str, dict.fromkeys([runs[0], runs[-1]])))
     title = f"{rows[0].env}: {many} run{'s' * (many != '1')} of "
@@ -111,8 +103,6 @@ def compare_with(samples: list[Sample], agent: str, of: str) -> list[list[Any]]:
     A row has the environment, the agent, the number of pairs, the mean and both limits.
     """
     from upriver.experiments.registry import unknown
-    from upriver.results.runs import label_samples
-    from upriver.results.statistics import paired_difference
 
     names = sorted({s.agent for s in samples})
     if agent not in names:
@@ -134,8 +124,6 @@ def compare_with(samples: list[Sample], agent: str, of: str) -> list[list[Any]]:
 
 def round_difference(row: list[Any]) -> list[str]:
     """Return a row of `compare_with` as text; the mean has a sign, and the interval is one cell."""
-    from upriver.results.tables import format_numbers
-
     env, label, pairs, *numbers = row
     mean, low, high = format_numbers(numbers)
     mean = mean if mean.startswith(("-", "–")) else f"+{mean}"
@@ -165,33 +153,30 @@ def plot(
         Draw for one column of a paper or for two.
     """
     from upriver.results import plots
-    from upriver.results.runs import find_optimal_values, read_results
 
-    results = read_results(folder)
+    results = runs.read_results(folder)
     samples = results.samples
     unit = " or ".join(sorted({s.unit for s in samples}))
     for kind in kinds or ("learning", "regret", "regret-log"):
         options: dict[str, Any] = {"log": kind == "regret-log", "width": columns, "unit": unit}
         if kind == "learning":
             options["ylabel"] = f"exact value of each {unit}"
-            options["optimal"] = find_optimal_values(samples)
+            options["optimal"] = runs.find_optimal_values(samples)
         figure = plots.plot_curves(make_panels(samples, kind != "learning"), **options)
         for file in plots.save_figure(figure, (out or folder / "figures") / kind):
             print(file)
     return report_omissions(results.problems, [])
 
 
-def make_panels(samples: list[Any], regret: bool) -> dict[str, dict[str, Any]]:
+def make_panels(samples: list[Sample], regret: bool) -> dict[str, dict[str, Any]]:
     """Return {environment: {agent: band}}, thinned to what a page can show, in a fixed order."""
     from upriver.results.report.data import choose_positions
-    from upriver.results.runs import label_samples, natural_key, order_agents
-    from upriver.results.statistics import compute_curve
 
     labels = label_samples(samples)
-    order = order_agents(samples, labels)
+    order = runs.order_agents(samples, labels)
     labelled = sorted(zip(labels, samples, strict=True), key=lambda pair: order.index(pair[0]))
     panels: dict[str, dict[str, Any]] = {}
-    for label, sample in sorted(labelled, key=lambda pair: natural_key(pair[1].env)):
+    for label, sample in sorted(labelled, key=lambda pair: runs.natural_key(pair[1].env)):
         curve = compute_curve(sample, "regret" if regret else "value", cumulative=regret)
         at = choose_positions(len(curve.x), 400)
         panels.setdefault(sample.env, {})[label] = curve.at(at)
@@ -237,10 +222,8 @@ def check(folder: Path) -> int:
         A results folder, as `upriver run` or `upriver tune` writes it.
     """
     from upriver.experiments import check as check_folder
-    from upriver.results.runs import find_store
-    from upriver.results.tables import escape_controls
 
-    found = check_folder(find_store(folder))
+    found = check_folder(runs.find_store(folder))
     for problem in found.problems:
         print(escape_controls(problem))
     missing = f", {found.missing} runs missing" if found.missing else ""
@@ -251,11 +234,8 @@ def check(folder: Path) -> int:
 
 def report_omissions(problems: list[str], failures: list[dict[str, Any]]) -> int:
     """Print which files and runs are not shown, and return the exit code."""
-    from upriver.results.runs import describe_failures
-    from upriver.results.tables import escape_controls
-
     sentences = [f"{sentence}; it was left out" for sentence in problems]
-    sentences += [f"{describe_failures(failures)}; they are not shown"] if failures else []
+    sentences += [f"{runs.describe_failures(failures)}; they are not shown"] if failures else []
     for sentence in sentences:
         print(f"upriver: {escape_controls(sentence)}", file=sys.stderr)
     return 1 if sentences else 0

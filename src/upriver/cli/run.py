@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,7 +77,8 @@ def run(
         )
     spec = options.load(experiment)
     folder = out or Path("results") / spec.name
-    outcome = keep_on_interrupt(lambda: execute(spec, folder, **options.for_execute()), folder)
+    with keep_on_interrupt(folder):
+        outcome = execute(spec, folder, **options.for_execute())
     return print_outcome(outcome, folder)
 
 
@@ -110,9 +112,8 @@ def tune(
 
     spec = options.load(experiment)
     folder = out or Path("tuning") / spec.name
-    tuned = keep_on_interrupt(
-        lambda: tuning.tune(spec, folder, runs, shared, **options.for_execute()), folder
-    )
+    with keep_on_interrupt(folder):
+        tuned = tuning.tune(spec, folder, runs, shared, **options.for_execute())
     code = print_outcome(tuned.outcome, folder / "runs")
     for p in tuned.points:
         if p.chosen:
@@ -125,10 +126,11 @@ def tune(
     return code
 
 
-def keep_on_interrupt(work: Callable[[], Any], folder: Path) -> Any:
-    """Do the work; on Ctrl-C say that finished runs are kept and how to continue."""
+@contextmanager
+def keep_on_interrupt(folder: Path) -> Iterator[None]:
+    """On Ctrl-C say that finished runs are kept and how to continue."""
     try:
-        return work()
+        yield
     except KeyboardInterrupt:
         again = f"Continue with: {shlex.join(CALL)}"
         print(f"stopped; finished runs are kept in {folder}. {again}", file=sys.stderr)

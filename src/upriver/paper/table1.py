@@ -21,6 +21,7 @@ from upriver.results.tables import to_markdown
 COLUMNS = {f"riverswim-{n}": (n, 4 * n) for n in (6, 8, 10, 20)}
 """(n_states, horizon) of each column."""
 
+EXPERIMENTS = ("paper", "paper-tuned")
 PRINTED_RUNS = 10
 
 DATA = tomllib.loads(Path(__file__).with_name("table1.toml").read_text(encoding="utf-8"))
