@@ -49,6 +49,8 @@ def run_command(words: list[str]) -> int:
     from cyclopts import CycloptsError
     from rich.console import Console
 
+    from upriver.results.tables import escape_controls
+
     open_streams()
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
@@ -72,8 +74,12 @@ def run_command(words: list[str]) -> int:
             text = f"{error.filename}: {error.strerror}"
         elif not isinstance(error, CycloptsError):
             text = name_option(text, words[0])
-        code = getattr(error, "exit_code", 2 if wrong_call else 1)
-        return print_error(errors, error, debug, code, text)
+        if debug:
+            errors.print_exception()
+        text = text.strip() or type(error).__name__
+        text = text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} ..."
+        errors.print(f"upriver: {escape_controls(text)}", markup=False)
+        return getattr(error, "exit_code", 2 if wrong_call else 1)
 
 
 def make_app(errors: Any, everything: bool = True) -> App:
@@ -91,17 +97,6 @@ def make_app(errors: Any, everything: bool = True) -> App:
         app.command(getattr(import_module(module), function) if everything else where, name=name)
     app.register_install_completion_command(help="Make the shell complete commands and options.")
     return app
-
-
-def print_error(console: Any, error: BaseException, debug: bool, code: int, text: str) -> int:
-    from upriver.results.tables import escape_controls
-
-    if debug:
-        console.print_exception()
-    text = text.strip() or type(error).__name__
-    text = text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} ..."
-    console.print(f"upriver: {escape_controls(text)}", markup=False)
-    return code
 
 
 def name_option(text: str, command: str) -> str:

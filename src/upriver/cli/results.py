@@ -11,7 +11,7 @@ import numpy as np
 
 from upriver.results import runs
 from upriver.results.runs import Sample, label_samples
-from upriver.results.statistics import Row, compute_curve, paired_difference, summarize
+from upriver.results.statistics import Band, Row, compute_curve, paired_difference, summarize
 from upriver.results.tables import escape_controls, format_numbers, to_csv, to_markdown, to_text
 
 
@@ -179,7 +179,7 @@ def make_panels(samples: list[Sample], regret: bool) -> dict[str, dict[str, Any]
     for label, sample in sorted(labelled, key=lambda pair: runs.natural_key(pair[1].env)):
         curve = compute_curve(sample, "regret" if regret else "value", cumulative=regret)
         at = choose_positions(len(curve.x), 400)
-        panels.setdefault(sample.env, {})[label] = curve.at(at)
+        panels.setdefault(sample.env, {})[label] = Band(*(y[at] for y in curve))
     return panels
 
 

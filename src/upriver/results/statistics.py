@@ -31,10 +31,6 @@ def sd(x: Array) -> float:
     return float(np.std(x, ddof=1)) if len(x) > 1 else 0.0
 
 
-def standard_error(x: Array) -> float:
-    return sd(x) / float(np.sqrt(len(x)))
-
-
 @lru_cache(maxsize=64)
 def resample_positions(size: int, resamples: int, stream: int = 0) -> Array:
     """Draw positions with replacement, (resamples, size); each stratum has its own stream."""
@@ -177,7 +173,7 @@ def summarize(samples: Sequence[Sample], quantity: str = "return") -> list[Row]:
     for sample in samples:
         x = sample.totals(quantity)
         runs, episodes = sample.returns.shape
-        numbers = x.mean(), sd(x), standard_error(x), *bootstrap_interval(x)
+        numbers = x.mean(), sd(x), sd(x) / len(x) ** 0.5, *bootstrap_interval(x)
         lost = sample.totals("episodes lost").mean()
         shares = share_stuck(sample)
         rows.append(Row(*sample[:3], runs, episodes, *map(float, (*numbers, lost, *shares))))
@@ -188,9 +184,9 @@ class Difference(NamedTuple):
     """The mean difference a - b over the seeds that both have."""
 
     mean: float
-    se: float
     low: float
     high: float
+    """95% interval."""
     pairs: int
 
 
@@ -208,7 +204,7 @@ def paired_difference(a: Sample, b: Sample, quantity: str = "return") -> Differe
     first, second = a.totals(quantity)[i], b.totals(quantity)[j]
     x = first - second
     x[abs(x) <= ROUNDING * np.maximum(abs(first), abs(second))] = 0.0
-    return Difference(float(x.mean()), standard_error(x), *bootstrap_interval(x), len(seeds))
+    return Difference(float(x.mean()), *bootstrap_interval(x), len(seeds))
 
 
 class Band(NamedTuple):
@@ -218,10 +214,6 @@ class Band(NamedTuple):
     mean: Any
     low: Any
     high: Any
-
-    def at(self, positions: Array) -> Band:
-        """Return the band at some of its positions."""
-        return Band(*(np.asarray(y)[positions] for y in self))
 
 
 def compute_curve(
