@@ -227,6 +227,8 @@ def test_curves_are_means_with_bootstrap_bands(rng):
     bands = [statistics.bootstrap_interval(column, resamples=1000) for column in regret.T]
     np.testing.assert_allclose(np.transpose([curve.low, curve.high]), bands)
     assert list(curve.x) == list(range(1, 21))
+    some = curve.at(np.array([0, 19]))
+    assert list(some.x) == [1, 20] and some.mean[1] == curve.mean[19]
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])

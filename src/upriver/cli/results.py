@@ -11,7 +11,7 @@ import numpy as np
 
 from upriver.results import runs
 from upriver.results.runs import Sample, label_samples
-from upriver.results.statistics import Band, Row, compute_curve, paired_difference, summarize
+from upriver.results.statistics import Row, compute_curve, paired_difference, summarize
 from upriver.results.tables import escape_controls, format_numbers, to_csv, to_markdown, to_text
 
 
@@ -57,7 +57,12 @@ def table(
         if format == "csv":
             text = to_csv([*head, "ci_low", "ci_high"], rows)
         else:
-            body = [[*head, "95% interval"], *map(round_difference, rows)]
+            body = [[*head, "95% interval"]]
+            for env, label, pairs, *numbers in rows:
+                mean, low, high = format_numbers(numbers)
+                sign = "" if mean.startswith(("-", "–")) else "+"
+                interval = low if low == "–" else f"{low} to {high}"
+                body.append([env, label, str(pairs), f"{sign}{mean}", interval])
             text = write(body, words=2)
     elif format == "csv":
         head = [f"ci_{name}" if name in ("low", "high") else name for name in Row._fields]
@@ -122,14 +127,6 @@ def compare_with(samples: list[Sample], agent: str, of: str) -> list[list[Any]]:
     return rows
 
 
-def round_difference(row: list[Any]) -> list[str]:
-    """Return a row of `compare_with` as text; the mean has a sign, and the interval is one cell."""
-    env, label, pairs, *numbers = row
-    mean, low, high = format_numbers(numbers)
-    mean = mean if mean.startswith(("-", "–")) else f"+{mean}"
-    return [env, label, str(pairs), mean, low if low == "–" else f"{low} to {high}"]
-
-
 def plot(
     folder: Path,
     *kinds: Literal["learning", "regret", "regret-log"],
@@ -179,7 +176,7 @@ def make_panels(samples: list[Sample], regret: bool) -> dict[str, dict[str, Any]
     for label, sample in sorted(labelled, key=lambda pair: runs.natural_key(pair[1].env)):
         curve = compute_curve(sample, "regret" if regret else "value", cumulative=regret)
         at = choose_positions(len(curve.x), 400)
-        panels.setdefault(sample.env, {})[label] = Band(*(y[at] for y in curve))
+        panels.setdefault(sample.env, {})[label] = curve.at(at)
     return panels
 
 

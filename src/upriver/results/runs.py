@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NUMBERS = ["return", "value", "optimal_value", "uniform_value"]
-BLOCKS = 10
-"""Blocks of episodes of a run whose times are averaged."""
-
 ROUNDING = 1e-9
 """Values that differ by less than this share of their size are equal but for rounding errors."""
 
@@ -209,10 +206,9 @@ def read_results(folder: str | Path) -> Results:
     samples = []
     for key, records in sorted(groups.items()):
         columns = [(r.run.seed, [r.table[name].to_numpy() for name in NUMBERS]) for r in records]
-        unit, about = records[0].unit, records[0].about
-        seconds = typical_seconds([r.table["seconds"].to_numpy() for r in records], unit)
-        sample = stack_runs(key, columns)
-        samples.append(sample._replace(unit=unit, about=about, seconds=seconds))
+        seconds = typical_seconds([r.table["seconds"].to_numpy() for r in records])
+        first = {"unit": records[0].unit, "about": records[0].about}
+        samples.append(stack_runs(key, columns)._replace(seconds=seconds, **first))
     return Results(samples, problems)
 
 
@@ -228,19 +224,12 @@ def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
     return Sample(*given, uniform_value=float(uniform[0, 0]))
 
 
-def typical_seconds(runs: Sequence[Array], unit: str = "episode") -> float:
-    """Return the time of an episode: the median of the means of blocks of episodes, over all runs.
+def typical_seconds(runs: Sequence[Array]) -> float:
+    """Return the time of an episode: the median over runs of its mean in a run.
 
-    The first episode of a run, which compiles, is left out. Medians of block means ignore single
-    interruptions and count plans that are made now and then. A stream makes most of its plans in
-    its first blocks, so there the medians are over runs, and their mean is over the blocks.
+    The first episode, which compiles, is left out.
     """
-    means = [[x.mean() for x in np.array_split(y[1:], BLOCKS) if len(x)] for y in runs]
-    if not any(means):
-        return float(np.median([x[0] for x in runs]))
-    if unit == "step":
-        return float(np.mean([np.median(blocks) for blocks in zip(*means, strict=False)]))
-    return float(np.median(np.concatenate(means)))
+    return float(np.median([x[1:].mean() if len(x) > 1 else x[0] for x in runs]))
 
 
 def find_store(folder: str | Path) -> Path:

@@ -215,6 +215,10 @@ class Band(NamedTuple):
     low: Any
     high: Any
 
+    def at(self, positions: Array) -> Band:
+        """Return the band at some of its positions."""
+        return Band(*(np.asarray(y)[positions] for y in self))
+
 
 def compute_curve(
     sample: Sample, quantity: str = "regret", cumulative: bool = True, window: int = 1
