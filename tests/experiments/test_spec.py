@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -67,7 +68,7 @@ def test_a_spec_with_everything_in_it_survives_toml():
     assert again == experiment and again.runs() == experiment.runs()
     assert len(experiment.runs()) == 2 * (4 + 1) * 3
     for run in experiment.runs():
-        assert RunSpec.from_json(run.to_json()) == run
+        assert RunSpec(**json.loads(run.to_json())) == run
         build(run)
 
 

@@ -74,10 +74,6 @@ class RunSpec:
     def to_json(self) -> str:
         return json.dumps(self.to_data(), sort_keys=True, separators=(",", ":"))
 
-    @staticmethod
-    def from_json(text: str) -> RunSpec:
-        return RunSpec(**json.loads(text))
-
 
 def hash_data(data: Any) -> str:
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
@@ -148,7 +144,7 @@ def evaluate_uniform_play(mdp: FiniteMDP) -> float:
 @lru_cache(maxsize=MAX_BUILT)
 def make_agent(run_json: str, mdp: FiniteMDP, features: Features | None, code: Any) -> Any:
     """Return the agent of a run; `code` says whether the code that it names has changed."""
-    run = RunSpec.from_json(run_json)
+    run = RunSpec(**json.loads(run_json))
     cls = registry.agent_class(run.agent)
     given: dict[str, Any] = {}
     if registry.has_field(cls, "mdp"):

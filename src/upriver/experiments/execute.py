@@ -85,16 +85,16 @@ def execute(
     with store.lock():
         existing = set(store.files())
         pending = [run for run in runs if store.path(run) not in existing]
+        stored = [run for run in runs if store.path(run) in existing]
         broken = []
-        for run in runs:
-            if store.path(run) in existing:
-                try:  # the digest covers all bytes; to read every table would make resuming slow
-                    read_run(store.path(run), rows=False)
-                except BadFile as error:
-                    broken.append(str(error))
+        for run in stored:
+            try:  # the digest covers all bytes; to read every table would make resuming slow
+                read_run(store.path(run), rows=False)
+            except BadFile as error:
+                broken.append(str(error))
         store.record_request(None if isinstance(experiment, list) else experiment, runs, command)
         reporter = reporter or Reporter()
-        reporter.begin(pending, len(runs) - len(pending))
+        reporter.begin(pending, len(stored))
         failed: list[tuple[RunSpec, str]] = []
         try:
             if pending:
@@ -107,8 +107,7 @@ def execute(
     known = {id(run) for run, _ in failed}
     gone = [r for r in pending if id(r) not in known and not store.path(r).is_file()]
     failed += [(run, f"it was played, and {store.path(run)} is missing") for run in gone]
-    stored = len(runs) - len(pending)
-    return SweepResult(len(runs), stored, len(pending) - len(failed), failed, broken)
+    return SweepResult(len(runs), len(stored), len(pending) - len(failed), failed, broken)
 
 
 def play_all(
@@ -117,12 +116,12 @@ def play_all(
     """Play runs until each is stored or has failed; return those that failed."""
     waiting = deque(pending)
     inbox: queue.Queue[Any] = queue.Queue()
-    under_way: dict[int, tuple[RunSpec, Any]] = {}
+    under_way: dict[Any, RunSpec] = {}
     failed: list[tuple[RunSpec, str]] = []
     while waiting or under_way:
         while waiting and len(under_way) < executor.capacity:
-            future = executor.submit(run := waiting.popleft())
-            under_way[id(future)] = run, future
+            future = executor.submit(waiting[0])
+            under_way[future] = waiting.popleft()
             future.add_done_callback(inbox.put)
         try:
             future = inbox.get(timeout=0.5)
@@ -130,7 +129,7 @@ def play_all(
             reporter.tick()
             executor.check_workers()
             continue
-        run, _ = under_way.pop(id(future))
+        run = under_way.pop(future)
         result = executor.collect(future)
         if result.data is not None:
             store.save(run, result.data)

@@ -225,21 +225,17 @@ class AgentEntry(Entry):
         return registry.agent_class(self.agent)
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The settings of the agent's dataclass, with their defaults."""
-        return registry.agent_settings(self.cls)
-
-    @property
     def full_label(self) -> str:
         return self.label or self.agent.rpartition(":")[2]
 
     def numbers_at(self, env: str) -> dict[str, Any]:
         """Return all settings on one environment, defaults included, in their plain form."""
+        settings = registry.agent_settings(self.cls)
         given = {**self.numbers, **self.at.get(env, {})}
-        for key, default in self.settings.items():
+        for key, default in settings.items():
             if given.setdefault(key, registry.to_plain(key, default)) is MISSING:
                 raise ValueError(f"agent {self.full_label!r} lacks its setting {key!r}")
-        return {key: given[key] for key in self.settings}
+        return {key: given[key] for key in settings}
 
 
 def split_name(name: Any) -> tuple[str, dict[str, int]]:

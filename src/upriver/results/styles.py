@@ -37,6 +37,7 @@ BROWN = "#7a5230", "#c49a6c"
 OLIVE = "#6b7d1e", "#b9cc6a"
 GREY = "#767676", "#a3a3a3"
 INK = "#1a1a1a", "#f2f2f2"
+COLOURS = VERMILION, GREEN, ORANGE, BLUE, PURPLE, SKY, BROWN, OLIVE, GREY
 DASHES = "solid", "dash", "dashdot", "dot"
 MARKERS = "o", "s", "^", "D", "v", "X", "P", "*"
 
@@ -96,20 +97,15 @@ def list_styles(label: str) -> list[Style]:
     That of a label outside of the table follows from its letters.
     """
     words = [normalize_label(word) for word in label.removesuffix(TUNED).split(" ")]
-    first = int.from_bytes(hashlib.sha256("".join(words).encode()).digest()[:8], "big")
-    known = (n for n in range(len(words), 0, -1) if "".join(words[:n]) in BY_LABEL)
-    if n := next(known, 0):  # the longest name that is known
-        own, variant = BY_LABEL["".join(words[:n])], "".join(words[n:])
-        first = VARIANTS.index(variant) if variant in VARIANTS else first
-        more = rotate(free_styles((own.light, own.dark)), first)
-        return [*more, own] if variant else [own, *more]
-    colours = VERMILION, GREEN, ORANGE, BLUE, PURPLE, SKY, BROWN, OLIVE, GREY
-    rows = zip(*map(free_styles, colours), strict=False)
-    return rotate([style for row in rows for style in row], first)
-
-
-def rotate(styles: list[Style], first: int) -> list[Style]:
-    return [*styles[first % len(styles) :], *styles[: first % len(styles)]]
+    # the longest beginning that is a known name; the rest is what features it has
+    n = next((n for n in range(len(words), 0, -1) if "".join(words[:n]) in BY_LABEL), 0)
+    own, variant = BY_LABEL.get("".join(words[:n])), "".join(words[n:])
+    letters = int.from_bytes(hashlib.sha256("".join(words).encode()).digest()[:8], "big")
+    first = VARIANTS.index(variant) if own and variant in VARIANTS else letters
+    rows = zip(*map(free_styles, [own[:2]] if own else COLOURS), strict=False)
+    free = [style for row in rows for style in row]
+    free = free[first % len(free) :] + free[: first % len(free)]
+    return free if own is None else [*free, own] if variant else [own, *free]
 
 
 def free_styles(colour: tuple[str, str]) -> list[Style]:
