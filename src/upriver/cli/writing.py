@@ -79,7 +79,7 @@ def schema() -> int:
 
     An experiment file names it in its first line: #:schema FILE
 
-    **Example:** `upriver schema > upriver.schema.json`
+    **Example:** `upriver schema`, with `> upriver.schema.json` to keep it
     """
     from upriver.experiments.spec import schema as make_schema
 
