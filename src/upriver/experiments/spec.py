@@ -46,9 +46,8 @@ Finite = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e300, le=
 
 def check_scalar(value: Any) -> Any:
     """Accept any single value, for a setting whose default does not say its type."""
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, int | float) and abs(value) <= 1e300:  # false for nan
+    finite = isinstance(value, int | float) and abs(value) <= 1e300  # false for nan
+    if finite or value is None or isinstance(value, bool | str):
         return value
     raise ValueError(f"it is {str(value)[:40]}; it must be a finite number, true, false or a name")
 
@@ -179,8 +178,7 @@ class EnvironmentEntry(Entry):
             own = get_mdp(self.run_data)[0].name
             parts = [self.name.rpartition(":")[2] if own == FiniteMDP.name else own]
         if entry := registry.ENVIRONMENTS.get(self.name):
-            size = given.pop(entry.size, self.settings[entry.size])
-            parts.append(f"{size:g}" if isinstance(size, float) else str(size))
+            parts.append(str(given.pop(entry.size, self.settings[entry.size])))
         parts += [f"{key}-{number}" for key, number in given.items()]
         parts += [] if self.discount is None else [f"discount-{self.discount:g}"]
         return "-".join(parts)
