@@ -68,9 +68,6 @@ def test_terminal_values_are_discounted_once(rng, horizon):
         assert up.policy_value(same, policy).value == pytest.approx(v[0])
     named = up.policy_value(at, policy, rewards={"days": reward})
     assert named["days"].value == pytest.approx(v[0])
-    plain = model.at(horizon=horizon, discount={"days": 0.9})
-    named = up.policy_value(plain, policy, rewards={"days": reward})
-    assert named["days"].value == pytest.approx(v[0])
     with pytest.raises(ValueError, match=r"terminal values.* not to each of 'days', 'cost'"):
         up.policy_value(at, policy, rewards={"days": reward, "cost": reward})
 

@@ -11,7 +11,7 @@ import numpy as np
 from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr
 from upriver.logs.goodness import GoodnessOfFit
-from upriver.logs.model import TransitionModel, discount_of, for_population
+from upriver.logs.model import TransitionModel, for_population
 from upriver.logs.offpolicy import (
     CannotCheck,
     ValueChecks,
@@ -126,7 +126,7 @@ class Decision:
     @property
     def validity(self) -> str:
         """For whom the numbers hold: individuals, covariates, start, horizon, reward."""
-        model, (horizon, discount, reward) = self.model, self.model.setting
+        model, (horizon, discount, _) = self.model, self.model.setting
         people = None if isinstance(model.people, str) else model.population
         n = "" if people is None else f"{people.weight.sum():,.6g} individuals"
         what = "" if people is None else f" (each a {people.what})"
@@ -146,7 +146,7 @@ class Decision:
         if self.task.discount == 1.0:
             steps += ", the average per step"
         elif discount is not None:
-            steps += f", discounted by {discount_of(discount, reward):g} per step"
+            steps += f", discounted by {discount:g} per step"
         notes = "" if people is None else "".join(f" {x}" for x in people.notes)
         return (f"{valid}. Start: {starts}{more}{', as given' if model.first is not None else ''}. "
                 f"Horizon: {steps}. Reward: {reward_text(model)}.{notes}")  # fmt: skip

@@ -52,7 +52,7 @@ def fit_transitions(
     features: Features | None = None, task: Task | None = None,
     individual: str | None = None, step: str | None = None,
     ended: str | Iterable[Any] | None = None, propensity: str | None = None,
-    horizon: int | None = None, discount: Any = None, reward: Any = None,
+    horizon: int | None = None, discount: float | None = None, reward: Any = None,
     tol: float = DECREMENT, max_iter: int = ITERATIONS,
 ) -> TransitionModel:  # fmt: skip
     """Fit an MNL transition model, eqs. (1) to (3), to a log of transitions.

@@ -280,8 +280,8 @@ class TransitionModel(Estimates):
     @check_kinds
     def at(
         self, values: Mapping[str, Any] | None = None, /, *, horizon: int | None = None,
-        discount: Any = None, reward: Any = None, start: Any = None, population: Any = None,
-        **covariates: Any,
+        discount: float | None = None, reward: Any = None, start: Any = None,
+        population: Any = None, **covariates: Any,
     ) -> TransitionModel:  # fmt: skip
         """Return the model for some individuals, a horizon and a reward.
 
@@ -299,7 +299,6 @@ class TransitionModel(Estimates):
         discount
             What a reward of the next step counts, with a horizon or without; with an infinite
             horizon 1 stands for the average reward per step. None: all steps count alike.
-            {outcome: discount} discounts each of several outcomes on its own.
         reward
             A function of (state, action) or (state, action, next state), which may also take
             covariates by name; {state: number} or {(state, action): number} with 0 for others; an
@@ -335,8 +334,7 @@ class TransitionModel(Estimates):
                 unpaid = NO_REWARDS if reward is not None else {}
                 task = replace(self.task, horizon=horizon or 1, discount=rule, **unpaid)
                 setting = horizon, None if horizon is None else discount, None
-                known = None if isinstance(discount, Mapping) else setting[1]
-                task = discount_rewards(task, self.terminal, horizon, known)
+                task = discount_rewards(task, self.terminal, horizon, setting[1])
                 model = replace(model, task=task, setting=setting)
             model = replace(model, **model.locate([{}], np.zeros(0, np.int64)))
             return model if reward is None else with_reward(model, reward)
@@ -526,33 +524,10 @@ def with_reward(model: TransitionModel, reward: Any) -> TransitionModel:
     return replace(model, task=task, reward_rows=rows, setting=(*model.setting[:2], reward))
 
 
-def with_discount(model: TransitionModel, discount: float) -> TransitionModel:
-    """Return a model with another discount and no rewards yet, and the same horizon."""
-    task = check_model(model).task
-    if task.infinite_horizon:
-        task = replace(task, discount=task_discount(None, discount))
-        return replace(model, task=task, setting=(None, discount, None))
-    return replace(model, setting=(task.horizon, discount, None))
-
-
-def discount_of(discount: Any, reward: Any) -> float | None:
-    """Return the discount of a reward, where outcomes may have discounts of their own."""
-    if not isinstance(discount, Mapping):
-        return discount
-    names = [reward] if isinstance(reward, str) else reward if isinstance(reward, Mapping) else []
-    found = {discount.get(name.split("~")[0].strip()) for name in names if isinstance(name, str)}
-    if len(found) > 1 or (reward is not None and not found):
-        raise ValueError(f"discount is {dict(discount)}; a sum of outcomes, or a reward without a "
-                         "name, needs one number")  # fmt: skip
-    return found.pop() if found else None
-
-
-def task_discount(horizon: int | None, discount: Any) -> float | None:
+def task_discount(horizon: int | None, discount: float | None) -> float | None:
     """Return the discount of a task: None with a horizon, 1 for the average reward."""
     if horizon is not None:
         return None
-    if isinstance(discount, Mapping):
-        discount = next(iter(discount.values()), None)
     return 1.0 if discount == 1.0 and discount is not True else check_discount(None, discount)
 
 
@@ -562,7 +537,6 @@ def pay_rewards(model: TransitionModel, reward: Any) -> tuple[Task, RewardRows |
     horizon, discount, _ = model.setting
     if reward is None:
         return replace(task, **NO_REWARDS), None
-    discount = discount_of(discount, reward)
     weights, given = combine_outcomes(log, reward)
     discounts = discount_factors(horizon, discount)
     states = list(task.state_names) if log is None else log.space.states
@@ -651,8 +625,8 @@ def combine_outcomes(
 
 
 def at_values(
-    model: TransitionModel, values: dict[str, Any], horizon: int | None, discount: Any,
-    reward: Any,
+    model: TransitionModel, values: dict[str, Any], horizon: int | None,
+    discount: float | None, reward: Any,
 ) -> TransitionModel:  # fmt: skip
     """Return a model of a formula at fixed covariates, or for individuals who have their own."""
     log = model.log

@@ -19,7 +19,7 @@ from scipy import special
 
 from upriver.checks import Array, check_kinds, open_fraction
 from upriver.display import Card, add_repr, to_frame
-from upriver.logs.model import TransitionModel, for_population, with_discount, with_reward
+from upriver.logs.model import TransitionModel, for_population, with_reward
 from upriver.logs.tables import listed
 from upriver.logs.value_function import (
     PolicyValueFunction,
@@ -241,22 +241,13 @@ def value_policies(
     if rewards is None and by is None:
         return value_function(build_value_function(model, policies), confidence)
     outcomes = rewards if isinstance(rewards, Mapping) else {k: k for k in rewards or [None]}
-    given = model.setting[1]
-    discounts = given if isinstance(given, Mapping) else {}
-    for name in discounts if rewards is not None else ():
-        if outcomes.get(name) is None:
-            known = listed(k for k, reward in outcomes.items() if reward is not None)
-            raise ValueError(f"discount names {name!r}; the outcomes with a reward are {known}")
     terminal = model.task.terminal
     if len(outcomes) > 1 and terminal is not None and terminal.any():
         raise ValueError("the task has terminal values, which belong to one reward and not to each "
                          f"of {listed(outcomes)}; use a task without them")  # fmt: skip
     functions: dict[Any, PolicyValueFunction] = {}
     for name, reward in outcomes.items():
-        paid = model
-        if discounts and reward is not None:
-            paid = with_discount(paid, discounts.get(name, 1.0))
-        paid = paid if reward is None else with_reward(paid, reward)
+        paid = model if reward is None else with_reward(model, reward)
         function = build_value_function(paid, policies)
         for value, segment in segment_starts(function, by).items():
             parts = [x for x in (name, value) if x is not None]
