@@ -23,8 +23,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
-from scipy.linalg.lapack import dgbtrf, dgbtrs  # pyright: ignore[reportAttributeAccessIssue]
+from scipy import sparse, special
 from scipy.sparse import linalg
 
 from upriver import kernels
@@ -43,8 +42,6 @@ from upriver.planning.stationary import (
 MAX_ITERATIONS = 100_000
 SLOW_CONTRACTION = 0.7
 """Where one step reduces the span of T V - V by less than this factor, Newton steps begin."""
-MAX_BAND = 60
-"""The widest band that the banded solver is used for."""
 
 
 class SoftSolution(NamedTuple):
@@ -64,49 +61,19 @@ def transition_matrix(task: Task, probability: Array) -> sparse.csr_array:
     return sparse.csr_array((probability, task.successors, task.indptr), shape=shape)
 
 
-def soft_maximum(q: Array, temperature: float) -> tuple[Array, Array]:
-    """Return (sigma log sum_a exp(q / sigma), choice probabilities) of q (S, A).
-
-    Actions that do not exist have q = -inf and probability 0.
-    """
-    top = q.max(axis=1, keepdims=True)
-    weights = np.exp((q - top) / temperature)
-    total = weights.sum(axis=1, keepdims=True)
-    return top[:, 0] + temperature * np.log(total[:, 0]), weights / total
-
-
-def mask_missing(task: Task, pairs: Array) -> Array:
-    """Return values of pairs (S*A,) as (S, A), with -inf where a state lacks the action."""
-    return np.where(task.available, pairs.reshape(task.n_states, task.n_actions), -np.inf)
-
-
 def factorize_discounted(
     task: Task, prob: Array, probability: Array, discount: float
 ) -> Callable[..., Array]:
     """Return (b, transposed=False) -> (I - gamma P_pi)^-1 b, P_pi the chain of a policy.
 
     b is (S,) or (S, m); with transposed=True it is multiplied by the inverse of the transpose. prob
-    (n,) are the probabilities of triples, and probability (S, A) those of choices. Where the chain
-    is a narrow band, as in queues, rivers and mileage, LAPACK's banded solver is many times faster
-    than a sparse factorization.
+    (n,) are the probabilities of triples, and probability (S, A) those of choices.
     """
-    n_states = task.n_states
     pair = np.repeat(np.arange(len(task.sizes)), task.sizes)
-    row, column = pair // task.n_actions, task.successors
     weight = discount * probability.ravel()[pair] * prob
-    below, above = int((row - column).max(initial=0)), int((column - row).max(initial=0))
-    if below + above <= MAX_BAND:
-        # Entry (i, j) of the matrix stands in row above + i - j of the band, column j.
-        place = (above + row - column) * n_states + column
-        size = (below + above + 1) * n_states
-        band = np.zeros((2 * below + above + 1, n_states))  # the first rows are for fill-in
-        band[below:] -= np.bincount(place, weight, minlength=size).reshape(-1, n_states)
-        band[below + above] += 1.0
-        lu, pivots, _ = dgbtrf(band, below, above, overwrite_ab=True)
-        return lambda b, transposed=False: dgbtrs(lu, below, above, b, pivots, int(transposed))[0]
-    mixed = sparse.coo_array((weight, (row, column)), shape=(n_states, n_states))
-    matrix = sparse.eye_array(n_states, format="csc") - mixed.tocsc()
-    lu = linalg.splu(matrix.tocsc())
+    places = pair // task.n_actions, task.successors
+    mixed = sparse.csc_array((weight, places), shape=(task.n_states, task.n_states))
+    lu = linalg.splu(sparse.eye_array(task.n_states, format="csc") - mixed)
     return lambda b, transposed=False: lu.solve(b, "T" if transposed else "N")
 
 
@@ -201,6 +168,8 @@ def solve_soft_horizon(mdp: FiniteMDP, temperature: float) -> Plan:
     for h in reversed(range(task.horizon)):
         reward = mdp.reward_rows[min(h, len(mdp.reward_rows) - 1)]
         matrix = transition_matrix(task, mdp.probability[min(h, len(mdp.probability) - 1)])
-        q = mask_missing(task, reward + matrix @ v[h + 1])
-        v[h], probability[h] = soft_maximum(q, temperature)
+        q = (reward + matrix @ v[h + 1]).reshape(task.available.shape) / temperature
+        q[~task.available] = -np.inf
+        v[h] = temperature * special.logsumexp(q, axis=1)
+        probability[h] = special.softmax(q, axis=1)
     return Plan(probability, v, None, task, in_user_units=True)
