@@ -207,7 +207,7 @@ LOGS: list[Mutant] = [
      "row[\"standard_error\"]"),
     ("logs/offpolicy.py", "data.rewards[i, h] = task_rewards(task, h, data.pairs[i, h], s)",
      "pass"),
-    # Values: interval search, shares, probability_positive, several outcomes
+    # Values: interval search, shares, several outcomes
     ("logs/value_function.py", "ROUNDS = 12", "ROUNDS = 1"),
     ("logs/value_function.py", "ENOUGH = 0.01", "ENOUGH = 0.5"),
     ("logs/value_function.py", "for share in (1.0, 0.5, 0.25, 0.125):", "for share in (1.0,):"),
@@ -221,8 +221,6 @@ LOGS: list[Mutant] = [
     ("logs/value_function.py", "score = np.sqrt(rows * p) * normal(len(p))",
      "score = np.sqrt(rows) * p * normal(len(p))"),
     ("logs/value_function.py", "task.discount * v[task.successors] +", "v[task.successors] +"),
-    ("logs/value.py", "special.stdtr(degrees, value / error)", "special.ndtr(value / error)"),
-    ("logs/value.py", "stdtr(degrees, value / error)", "stdtr(degrees, -value / error)"),
     ("logs/value.py", "b * b - square * v[1, 1]", "b * b"),
     ("logs/value.py", "a * b - square * v[0, 1]", "a * b + square * v[0, 1]"),
     ("logs/value.py", "np.array([1.0, -a / b]) / b", "np.array([1.0, a / b]) / b"),
@@ -235,7 +233,8 @@ LOGS: list[Mutant] = [
     ("logs/planning.py", "ENLARGED = 3.0", "ENLARGED = 1.0"),
     ("logs/planning.py", "MATTERS = 0.1", "MATTERS = 10.0"),
     ("logs/planning.py", "REPLIES = 8", "REPLIES = 0"),
-    ("logs/planning.py", "special.stdtrit(degrees, confidence)", "special.ndtri(confidence)"),
+    ("logs/planning.py", "z = special.stdtrit(best.function.degrees(best.centre), confidence)",
+     "z = special.ndtri(confidence)"),
     ("logs/rewards.py", "np.where(rows > 0.0, rows, free)", "free"),
     ("logs/planning.py", "float(np.sqrt(max(variance - kept, 0.0)))",
      "float(np.sqrt(variance))"),

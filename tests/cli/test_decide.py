@@ -117,7 +117,7 @@ def test_a_process_that_never_ends(discount, value, tmp_path, capsys):
         assert main(["decide", str(file), *words, *more, "--out", str(page)]) == 2
     told = capsys.readouterr().err
     assert told.count("give --horizon, or --discount") == 1
-    assert "--step is 'step'; it needs --individual" in told
+    assert "--step is 'step'; it needs individual" in told
     assert "discount is 1.5; it must be at least 0 and less than 1" in told
 
 
@@ -131,9 +131,9 @@ def test_a_process_that_never_ends(discount, value, tmp_path, capsys):
         (("well=much",), "--reward has 'well=much'; it must be name=number"),
         (("well=1", "--start", "dead"), "--start names 'dead'; the states are ill, well"),
         (("well=1", "--individual", "visit"), "has no column 'visit'"),
-        (("well=1", "--at", "age=60"), "--at names 'age', which --formula does not use; put it"),
-        (("well=1", "--by", "ward"), "The log has no column 'ward'. The covariates are (none)"),
-        (("well=1", "--by", "cost"), "as cost:next_state. The covariates are (none)"),
+        (("well=1", "--at", "age=60"), "--at names 'age'; the covariates of the model are (none)"),
+        (("well=1", "--by", "ward"), "--by is 'ward', which the model does not use; put it"),
+        (("well=1", "--by", "cost"), "as cost:next_state; the covariates are (none)"),
         (("well=1", "--start", "well=0.6,ill"), "--start has 'ill'; it must be name=number"),
     ],
 )
@@ -362,7 +362,7 @@ def test_checks_of_censored_episodes_and_given_propensities(tmp_path, capsys):
     capsys.readouterr()
     few = [*WORDS, "well=10", "--ended", "done", "--out", str(page)]
     assert main(["decide", str(file), *few]) == 2
-    assert "--ended is 'done'; it needs --individual" in capsys.readouterr().err
+    assert "--ended is 'done'; it needs individual" in capsys.readouterr().err
 
 
 def test_a_decision_does_not_need_individuals_of_one_cluster(tmp_path):

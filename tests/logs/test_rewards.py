@@ -332,7 +332,7 @@ def test_fieller_by_hand():
 
     def both(cost, qaly):
         values = {"cost": cost, "qaly": qaly}
-        each = {k: PolicyValue(x, 1.0, 0.0, 0.0, 0.95, 0.5, 0.0) for k, x in values.items()}
+        each = {k: PolicyValue(x, 1.0, 0.0, 0.0, 0.95, 0.0) for k, x in values.items()}
         return PolicyValues(each, covariance, 1.96, np.inf)
 
     found = both(2.0, 4.0)

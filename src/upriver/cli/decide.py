@@ -80,10 +80,6 @@ def decide(
     names = fit.as_table(log).names
     if horizon is None and discount is None:
         raise ValueError("give --horizon, or --discount for an infinite horizon")
-    for option, needs in (("--ended", ended), ("--propensity", propensity), ("--step", step)):
-        if needs is not None and individual is None:
-            raise ValueError(f"{option} is {needs!r}; it needs --individual, the column of the "
-                             "individual")  # fmt: skip
     outcomes, planned = read_reward(reward, names)
     model = fit.fit_transitions(
         formula, log, states=states, successors=successors, columns=tuple(columns.split(",")),
@@ -97,14 +93,6 @@ def decide(
         planned = {by_text("--reward", list(known), k, "states and columns"): x
                    for k, x in planned.items()}  # fmt: skip
     values = parse_values("--at", at or "", log)
-    covariates = list(model.log.situations.covariates)
-    for option, wanted in (("--at", [*values]), ("--by", [] if by is None else [by])):
-        for name in wanted:
-            if name not in covariates:
-                column = "" if name in names else f" The log has no column {name!r}."
-                raise ValueError(f"{option} names {name!r}, which --formula does not use; put it "
-                                 f"there, as {name}:{space.columns[2]}.{column} The covariates are "
-                                 f"{', '.join(covariates) or '(none)'}")  # fmt: skip
     first: Any = None
     if start is not None:
         shares = parse_values("--start", start) if "=" in start else {start.strip(): 1.0}

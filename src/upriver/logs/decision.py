@@ -19,12 +19,13 @@ from upriver.logs.offpolicy import (
     check_episodes,
     realised_mean,
 )
-from upriver.logs.planning import find_cautious, lowest, one_sided, plan_from_model
+from upriver.logs.planning import find_cautious, lowest, plan_from_model
 from upriver.logs.value import (
     PolicyValue,
     PolicyValues,
     compare_policies,
     policy_value,
+    quantile_of,
     show,
     value_function,
 )
@@ -232,8 +233,7 @@ def adjusted_gain(
     gain = value_function(function, confidence)
     if w is None:
         return gain
-    degrees = function.degrees(function.at(function.origin))
-    z = one_sided(degrees, 0.5 + confidence / 2.0)
+    z = quantile_of(function.degrees(function.at(function.origin)), confidence)
     return replace(gain, low=min(lowest(function, w, z).value, gain.low))
 
 

@@ -440,7 +440,7 @@ class TransitionModel(Estimates):
         values, horizon = sets[0], self.setting[0]
         unknown, lacking = set(values) - set(needed), [c for c in needed if c not in values]
         if unknown:
-            known = f"the covariates of the model are {listed(needed)}"
+            known = f"the covariates of the model are {listed(needed) or '(none)'}"
             raise ValueError(f"at names {listed(unknown)}; {known}")
         if lacking:
             raise ValueError(f"at lacks {lacking[0]!r}; it needs a value, or one for each step")

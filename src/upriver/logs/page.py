@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from itertools import groupby
@@ -15,7 +16,6 @@ import numpy as np
 from upriver.checks import Array
 from upriver.logs.decision import Decision
 from upriver.logs.offpolicy import ValueChecks, is_absorbing
-from upriver.logs.tables import value_or_list
 from upriver.logs.value import show
 from upriver.logs.value_function import (
     action_values,
@@ -154,8 +154,7 @@ def advise(decision: Decision) -> list[Advice]:
     code = np.where(matters, code.reshape(p.shape[:2]), -1)
     columns, of = np.unique(code, axis=1, return_inverse=True)
     of = of.ravel()
-    steps = not task.infinite_horizon
-    texts = [describe_steps(column, kinds, list(task.action_names), steps) for column in columns.T]
+    texts = [describe_steps(column, kinds, list(task.action_names)) for column in columns.T]
     weight = model.start.reshape(n_segments, -1).sum(axis=1)
     done = model.behaviour.probabilities(model.behaviour_columns[0])  # at the first step
     done = done.reshape(n_segments, base.n_states, n_actions)
@@ -167,10 +166,8 @@ def advise(decision: Decision) -> list[Advice]:
             k = int(mine[some[0]])
             if not texts[k]:
                 continue
-            share = weight[some] / max(weight[some].sum(), 1e-300)
-            if not share.any():
-                share = np.full(len(some), 1.0 / len(some))
-            was = share @ done[some, s]
+            share = weight[some] if weight[some].any() else None
+            was = np.average(done[some, s], axis=0, weights=share)
             chosen = kinds[columns[columns[:, k] >= 0, k]].mean(axis=0)
             usual = int(chosen.argmax())
             rows = float(visits[s, chosen > 0].sum())
@@ -184,16 +181,16 @@ def merge_neighbours(found: list[tuple[int, Advice]], names: Any) -> list[Advice
     merged = []
     for _, group in groupby(found, key=lambda x: (x[1].who, x[1].do, x[1].differs)
                             if isinstance(names[x[0]], int | float) else x[0]):  # fmt: skip
-        rows = [x for _, x in group]
-        total = max(sum(x.rows for x in rows), 1e-300)
-        done = np.sum([x.done * (x.rows if total > 1e-300 else 1.0) for x in rows], axis=0)
-        done = done / max(float(done.sum()), 1e-300)
-        where = rows[0].where if len(rows) == 1 else f"{rows[0].where} to {rows[-1].where}"
-        merged.append(rows[0]._replace(where=where, done=done, rows=sum(x.rows for x in rows)))
+        first, *others = rows = [x for _, x in group]
+        total = sum(x.rows for x in rows)
+        weights = [x.rows for x in rows] if total else None
+        where = f"{first.where} to {others[-1].where}" if others else first.where
+        done = np.average([x.done for x in rows], axis=0, weights=weights)
+        merged.append(first._replace(where=where, done=done, rows=total))
     return merged
 
 
-def describe_steps(column: Array, kinds: Array, actions: Sequence[Any], steps: bool) -> str:
+def describe_steps(column: Array, kinds: Array, actions: Sequence[Any]) -> str:
     """Return what is done at the steps that matter; nothing where none does.
 
     column (H,): the number of what is done, -1 where it does not matter; kinds (K, A) probabilities
@@ -205,20 +202,16 @@ def describe_steps(column: Array, kinds: Array, actions: Sequence[Any], steps: b
             return str(actions[int(kinds[k].argmax())])
         return name_shares(actions, kinds[k])
 
-    at = np.flatnonzero(column >= 0)
-    if not len(at):
-        return ""
-    runs = [(k, [h for h, _ in run]) for k, run in groupby(
-        [(int(h), int(column[h])) for h in at], key=lambda x: x[1])]  # fmt: skip
-    if len(runs) == 1 or not steps:
-        return name(runs[0][0])
+    at = np.flatnonzero(column >= 0).tolist()
+    runs = [(k, list(run)) for k, run in groupby(at, key=lambda h: int(column[h]))]
+    if len(runs) <= 1:
+        return name(runs[0][0]) if runs else ""
     if len(runs) <= 3:
         spans = [(k, hs[0] + 1, hs[-1] + 1) for k, hs in runs]
         return ", ".join(f"{name(k)} in step{'s' if a < b else ''} {a}{f' to {b}' if a < b else ''}"
                          for k, a, b in spans)  # fmt: skip
-    each = [int(column[h]) for h in at]
-    order = sorted(dict.fromkeys(each), key=lambda k: -each.count(k))
-    return ", ".join(f"{name(k)} in {each.count(k)} of {len(each)} steps" for k in order)
+    order = Counter(column[at].tolist()).most_common()
+    return ", ".join(f"{name(k)} in {n} of {len(at)} steps" for k, n in order)
 
 
 def groups_of(
@@ -230,31 +223,23 @@ def groups_of(
     """
     if len(dict.fromkeys(texts)) == 1:
         return [("", list(range(len(texts))))]
-    firsts = [
-        {c: x[0] if isinstance(value_or_list(x), list) else x for c, x in each.items()}
-        for each in segments
-    ]
-    for name in firsts[0]:
-        by_value: dict[Any, set[str]] = {}
-        for each, text in zip(firsts, texts, strict=True):
-            by_value.setdefault(each[name], set()).add(text)
-        if all(len(x) == 1 for x in by_value.values()):
-            return runs_of(name, [each[name] for each in firsts], texts)
+    covariates = {
+        c: [x[c][0] if isinstance(x[c], list) else x[c] for x in segments] for c in segments[0]
+    }
+    for name, values in covariates.items():
+        if len(set(zip(values, texts, strict=True))) > len(set(values)):
+            continue
+        order = sorted(range(len(values)), key=lambda i: values[i])
+        if isinstance(values[0], str | bool):  # words have no order
+            order.sort(key=lambda i: texts[i])
+        runs = [list(run) for _, run in groupby(order, key=lambda i: texts[i])]
+        return [(span(name, [values[i] for i in run]), run) for run in runs]
     found = []
     for text in dict.fromkeys(texts):
         some = [i for i, x in enumerate(texts) if x == text]
-        words = [span(name, [firsts[i][name] for i in some]) for name in firsts[0]]
+        words = [span(name, [values[i] for i in some]) for name, values in covariates.items()]
         found.append((f"{len(some)} of {len(texts)} sets of covariates: {', '.join(words)}", some))
     return found
-
-
-def runs_of(name: str, values: Sequence[Any], texts: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Return runs of values of one covariate that have the same text."""
-    order = sorted(range(len(values)), key=lambda i: values[i])
-    if isinstance(values[0], str | bool):  # words have no order
-        order = sorted(order, key=lambda i: texts[i])
-    runs = [list(run) for _, run in groupby(order, key=lambda i: texts[i])]
-    return [(span(name, [values[i] for i in run]), run) for run in runs]
 
 
 def span(name: str, values: Sequence[Any]) -> str:

@@ -17,7 +17,7 @@ from zlib import crc32
 import numpy as np
 from scipy import special
 
-from upriver.checks import Array, check_choice, check_kinds
+from upriver.checks import Array, check_choice, check_kinds, open_fraction
 from upriver.logs.model import TransitionModel, for_population
 from upriver.logs.value_function import (
     PolicyValueFunction,
@@ -76,31 +76,17 @@ def plan_from_model(model: TransitionModel, how: str = "greedy", confidence: flo
     """
     model = for_population(model)
     check_choice("how", how, ("greedy", "cautious"))
-    model.fitted.quantile(confidence)  # which refuses what is no probability
+    open_fraction("confidence", confidence)
     if how == "greedy":
         return optimal_plan(model.task, model.prob)
-    return cautious_plan(model, confidence)
-
-
-def cautious_plan(model: TransitionModel, confidence: float) -> Any:
-    """Return the plan with the best lower bound; v are its values at its worst parameter.
-
-    v[0] at the start (v, or the gain, with an infinite horizon) is at most the value of the plan,
-    with probability `confidence`. Values are in the user's units.
-    """
     best, w = find_cautious(model, confidence)
-    z = one_sided(best.function.degrees(best.centre), confidence)
-    worst, task = lowest(best.function, w, z), best.function.task
+    z = special.stdtrit(best.function.degrees(best.centre), confidence)
+    worst, task = lowest(best.function, w, z), model.task  # v: values at the worst parameter
     if not task.infinite_horizon:
         return Plan(best.plan.policy, worst.v, None, task)
     if task.discount == 1.0:
         return best.plan._replace(gain=worst.value, v=worst.v[0] - worst.v[0].mean())
     return best.plan._replace(v=worst.v[0])
-
-
-def one_sided(degrees: float, confidence: float) -> float:
-    """Return how many standard errors a bound is below its estimate."""
-    return float(special.stdtrit(degrees, confidence))
 
 
 def find_cautious(model: TransitionModel, confidence: float) -> tuple[Candidate, Array | None]:
@@ -110,7 +96,7 @@ def find_cautious(model: TransitionModel, confidence: float) -> tuple[Candidate,
     """
     # noise that differs from log to log, otherwise it would be a fixed shift of the estimate
     rng = np.random.default_rng(crc32(model.counts.tobytes()))
-    z = one_sided(model.fitted.degrees, confidence)
+    z = special.stdtrit(model.fitted.degrees, confidence)
     function = build_value_function(model, [])
     best = build_candidate(function, function.origin)
     if not is_chosen(best, z, rng):

@@ -25,6 +25,7 @@ from upriver.logs.value_function import (
     PolicyValueFunction,
     build_value_function,
     evaluate_policy,
+    segment_table,
 )  # fmt: skip
 
 
@@ -45,8 +46,6 @@ class PolicyValue:
     low: float
     high: float
     confidence: float
-    probability_positive: float
-    """Of a difference: the probability that it is above 0, under the same approximation."""
     unseen: float
     """Expected steps of an episode in pairs (s, a) of which the log has no row; with a discount
     discounted steps, of the average reward their share."""
@@ -170,7 +169,7 @@ def cohort_trace(model: TransitionModel, policy: Any) -> Any:
     """
     if (model := for_population(model)).task.infinite_horizon:
         raise ValueError("the task has an infinite horizon; cohort_trace needs a last step")
-    function = build_value_function(model, [(policy, 1.0)], rewarded=False)
+    function = PolicyValueFunction(model, [(segment_table(model, policy), 1.0)], model.start)
     task, base, table = model.task, model.segment_task, function.terms[0][0]
     if table is None:
         table = function.done()
@@ -302,6 +301,5 @@ def value_function(function: PolicyValueFunction, confidence: float) -> PolicyVa
     visits = task.by_pair(model.counts)
     unseen = float(centre.occupancy[(visits == 0) & (task.sizes > 1)].sum())
     low, high = (function.optimize_in_ellipsoid(centre, z, x).value for x in (-1.0, 1.0))
-    positive = float(special.stdtr(degrees, value / error)) if error > 0 else float(value > 0)
     words = {None: PolicyValue.steps, 1.0: "of all steps"}.get(task.discount, "discounted steps")
-    return PolicyValue(value, error, low, high, confidence, positive, unseen, words)
+    return PolicyValue(value, error, low, high, confidence, unseen, words)

@@ -287,10 +287,10 @@ def matrix_root(matrix: Array) -> Array:
 
 
 def build_value_function(
-    model: TransitionModel, policies: list[tuple[Any, float]], rewarded: bool = True
+    model: TransitionModel, policies: list[tuple[Any, float]]
 ) -> PolicyValueFunction:
     """Return the signed sum of the policies' values as a function of what the log leaves open."""
-    if rewarded and model.task.reward is None:
+    if model.task.reward is None:
         raise ValueError("the model has no reward; name one: model.at(..., reward=...)")
     terms = [(segment_table(model, policy), sign) for policy, sign in policies]
     return PolicyValueFunction(model, terms, model.start)

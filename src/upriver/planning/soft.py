@@ -61,6 +61,11 @@ def transition_matrix(task: Task, probability: Array) -> sparse.csr_array:
     return sparse.csr_array((probability, task.successors, task.indptr), shape=shape)
 
 
+def mask_missing(task: Task, pairs: Array) -> Array:
+    """Return values of pairs (S*A,) as (S, A), with -inf where a state lacks the action."""
+    return np.where(task.available, pairs.reshape(task.n_states, task.n_actions), -np.inf)
+
+
 def factorize_discounted(
     task: Task, prob: Array, probability: Array, discount: float
 ) -> Callable[..., Array]:
@@ -168,8 +173,7 @@ def solve_soft_horizon(mdp: FiniteMDP, temperature: float) -> Plan:
     for h in reversed(range(task.horizon)):
         reward = mdp.reward_rows[min(h, len(mdp.reward_rows) - 1)]
         matrix = transition_matrix(task, mdp.probability[min(h, len(mdp.probability) - 1)])
-        q = (reward + matrix @ v[h + 1]).reshape(task.available.shape) / temperature
-        q[~task.available] = -np.inf
+        q = mask_missing(task, reward + matrix @ v[h + 1]) / temperature
         v[h] = temperature * special.logsumexp(q, axis=1)
         probability[h] = special.softmax(q, axis=1)
     return Plan(probability, v, None, task, in_user_units=True)
