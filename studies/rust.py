@@ -91,7 +91,7 @@ def estimate(choices: Any, moves: Any, discount: float) -> tuple[list[dict[str, 
     seconds = time.process_time() - began
     assert transitions.log is not None
     # Rust's errors are those of the outer product of the scores of choices and moves
-    scores, counts = fitted.found.parts[0].scores, fitted.log.problems[0].counts
+    scores, counts = fitted.found.scores, fitted.log.problem.counts
     outer = scores.T @ (counts[:, None] * scores)
     outer[2:, 2:] += transitions.log.data.scatter(transitions.theta)
     errors = {

@@ -294,9 +294,10 @@ LOGS: list[Mutant] = [
     ("logs/reward_model.py", "jacobian[:m] = -found.hessian",
      "jacobian[:m, :m] = -found.hessian[:, :m]"),
     ("logs/reward_model.py", "parts.append(pd.DataFrame(moves, list(model.log.clusters)))", "pass"),
-    ("logs/reward_model.py", "elif kind == \"classical\" or", "elif kind == \"robust\" or"),
+    ("logs/reward_model.py", "elif kind == \"classical\":", "elif kind == \"robust\":"),
     ("logs/reward_model.py", "* np.outer(free, free)", "* np.outer(free | True, free | True)"),
-    ("logs/reward_model.py", "return (*names, log.discount), log", "return names, log"),
+    ("logs/reward_model.py", "return (*names, problem.discount), problem",
+     "return names, problem"),
 ]  # fmt: skip
 STATIONARY = "planning/test_infinite_horizon.py"
 VALUES = "logs/test_value.py logs/test_infinite_horizon.py"

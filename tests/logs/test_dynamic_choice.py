@@ -12,7 +12,7 @@ from upriver.logs.dynamic_choice import DynamicLogit, maximize_likelihood
 
 def maximize(model):
     """Return (w, evaluation, converged) of one problem."""
-    return maximize_likelihood([model], np.zeros(2))
+    return maximize_likelihood(model, np.zeros(2))
 
 
 def draw_problem(rng, n_states=5, n_actions=3, n_features=2, discount=0.9):
@@ -103,7 +103,7 @@ def test_newton_steps_reach_the_maximum_from_where_the_likelihood_is_not_concave
     starts = 3.0 * rng.normal(size=(100, 2))
     concave = [np.linalg.eigvalsh(-model.evaluate(x).hessian)[0] > 0 for x in starts]
     assert not all(concave)
-    again, *_ = maximize_likelihood([model], starts[concave.index(False)])
+    again, *_ = maximize_likelihood(model, starts[concave.index(False)])
     np.testing.assert_allclose(again, w, atol=1e-6)
     plain = optimize.minimize(lambda w: -model.evaluate(w).value, np.zeros(2), method="Nelder-Mead")
     assert -plain.fun <= found.value + 1e-9

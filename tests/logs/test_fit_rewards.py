@@ -270,54 +270,31 @@ def test_states_may_lack_actions():
     assert single[["action", "low", "high"]].to_numpy().tolist() == [["c", 1.0, 1.0]]
 
 
-def test_covariates_make_a_decision_problem_for_each_of_their_values():
-    """Who drives a dear engine replaces less; the transitions may depend on covariates too."""
-    mdp, frames = bus_mdp(), []
-    for dear in (0.0, 1.0, 2.0):
-        chance, p = true_probabilities(mdp, extra=-dear)
-        part = simulate_log(np.random.default_rng(int(dear)), chance, p, 20, 40)
-        frames.append(part.assign(dear=dear, make="old" if dear < 2 else "new"))
-    log = pd.concat(frames)
-    formula = "0 + replaced + mileage + replaced:dear"
-    model = up.fit_rewards(formula, log, mdp, 0.95, states=bus_table())
-    truth = [-4.0, -0.5, -1.0]
-    assert (np.abs(model.params - truth) < 3.5 * model.bse).all()
-    # one problem at a time: the likelihood is the sum
+def test_a_property_of_the_decision_maker_is_a_part_of_the_state():
+    """Who drives a dear engine replaces less; buses of both kinds share their coefficients."""
+    mdp, (n, kinds), frames, tables = bus_mdp(), (N_STATES, (0.0, 2.0)), [], []
+    p = np.zeros((2 * n, 2, 2 * n))
+    for i, dear in enumerate(kinds):
+        chance, own = true_probabilities(mdp, extra=-dear)
+        p[i * n : (i + 1) * n, :, i * n : (i + 1) * n] = own
+        part = simulate_log(np.random.default_rng(i), chance, own, 20, 40)
+        frames.append(part.assign(state=part["state"] + i * n))
+        tables.append(bus_table().assign(state=bus_table()["state"] + i * n, dear=dear))
+    whole = up.FiniteMDP.from_arrays(
+        p, np.zeros((2 * n, 2)), None, discount=0.95, actions=["keep", "replace"]
+    )
+    log, formula = pd.concat(frames), "0 + replaced + mileage + replaced:dear"
+    model = up.fit_rewards(formula, log, whole, 0.95, states=pd.concat(tables))
+    assert (np.abs(model.params - [-4.0, -0.5, -1.0]) < 3.5 * model.bse).all()
+    # one kind at a time: the likelihood is the sum
     total = 0.0
-    for dear, part in log.groupby("dear"):
+    for i, (dear, part) in enumerate(zip(kinds, frames, strict=True)):
         shift = {"replaced": model.params.iloc[0] + dear * model.params.iloc[2],
                  "mileage": model.params.iloc[1]}  # fmt: skip
         chance, _ = true_probabilities(mdp, truth=shift)
         a = (part["action"] == "replace").to_numpy().astype(int)
-        total += np.log(chance[part["state"].to_numpy(), a]).sum()
-        np.testing.assert_allclose(
-            model.at(dear=dear).predict()["probability"], chance.ravel(), atol=1e-7
-        )
+        total += np.log(chance[part["state"].to_numpy() - i * n, a]).sum()
     assert model.llf == pytest.approx(total, abs=1e-6)
-    with pytest.raises(ValueError, match=r"fix them first: model.at\(dear=...\)"):
-        assert model.policy
-    with pytest.raises(
-        ValueError, match="at names 'colour'; the covariates of the model are 'dear'"
-    ):
-        model.at(colour="red")
-    for given in ("2", "dear", None, (1.0, 2.0)):
-        with pytest.raises(ValueError, match=r"column 'dear' holds .*; it must be a number"):
-            model.at(dear=given)
-    for given in ([1.0, 2.0], [[1.0], 2.0], np.ones(2), pd.Series([1.0]), range(2), {0: 1.0}):
-        with pytest.raises(ValueError, match=r"at\['dear'\] is .*; it must be one value"):
-            model.at(dear=given)
-    assert model.at(dear=np.array(2.0)).predict().equals(model.at(dear=2).predict())
-    by_make = up.fit_rewards("0 + replaced + mileage:make", log, mdp, 0.95, states=bus_table())
-    with pytest.raises(ValueError, match=r"column 'make' holds 1, .* must be one of 'new', 'old'"):
-        by_make.at(make=1)
-    moves = bus_moves()
-    fitted = up.fit_transitions("one + two + one:C(make)", log, states=moves,
-                                successors=moves[["state", "action", "next_state"]])  # fmt: skip
-    again = up.fit_rewards(formula, log, fitted, 0.95, states=bus_table())
-    np.testing.assert_allclose(again.params, model.params, atol=0.1)
-    at = again.at(dear=2.0, make="new")
-    assert at.transitions.values == {"make": "new"} and len(again.log.problems) == 3
-    np.testing.assert_allclose(at.problem.prob, fitted.at(make="new", discount=0.95).prob[0])
 
 
 def test_errors_of_two_steps_are_those_of_murphy_and_topel(log, transitions):
@@ -359,10 +336,6 @@ def test_errors_of_two_steps_are_those_of_murphy_and_topel(log, transitions):
     np.testing.assert_allclose(known.cov_params(), bread, rtol=2e-3, atol=1e-7)
     assert "transitions: known" in known.summary()
     assert two.transitions.theta == pytest.approx(transitions.theta)
-    # the same errors where the transitions come with features instead of a formula
-    plain = up.fit_transitions(log, features=transitions.steps[0], task=transitions.task)
-    again = up.fit_rewards(FORMULA, log, plain, 0.95, states=bus_table())
-    np.testing.assert_allclose(again.cov_params(), two.cov_params(), rtol=1e-4)
 
 
 def test_sandwiches_are_those_of_sums_over_rows_and_clusters(log, transitions):
@@ -370,7 +343,7 @@ def test_sandwiches_are_those_of_sums_over_rows_and_clusters(log, transitions):
     two = up.fit_rewards(FORMULA, log, transitions, 0.95, states=bus_table(), cluster="bus")
     a = (log["action"] == "replace").to_numpy().astype(int)
     score = np.zeros((len(log), 4))
-    score[:, :2] = two.found.parts[0].scores[log["state"].to_numpy() * 2 + a][:, :2]
+    score[:, :2] = two.found.scores[log["state"].to_numpy() * 2 + a][:, :2]
     frame = bus_moves().merge(transitions.predict(log), on=["state", "action", "next_state"])
     frame = frame.sort_values("row")
     means = frame.assign(one=frame["one"] * frame["probability"],

@@ -22,9 +22,8 @@ a solution for each pair of coefficients:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,7 +32,10 @@ from upriver.display import add_repr
 from upriver.mdp import Task
 from upriver.planning import soft
 
+DECREMENT = 1e-12  # of Newton's method, below which the likelihood has its maximum
 
+
+@add_repr
 class Evaluation(NamedTuple):
     """The log-likelihood at one beta of k coefficients, m of them those of rewards."""
 
@@ -93,30 +95,7 @@ class DynamicLogit:
         return Evaluation(value, counts @ own, hessian, outer, v, chance, scores)
 
 
-@add_repr
-class Objective(NamedTuple):
-    """The sums of log-likelihoods and derivatives, and their parts, from which the next begin."""
-
-    value: float
-    gradient: Array
-    hessian: Array
-    outer: Array
-    parts: list[Evaluation]
-
-
-def sum_parts(
-    problems: Sequence[DynamicLogit], w: Array, starts: Objective | None = None
-) -> Objective:
-    """Return the log-likelihood of several problems that share their coefficients."""
-    begin = [x.v for x in starts.parts] if starts else [None] * len(problems)
-    parts = [p.evaluate(w, v) for p, v in zip(problems, begin, strict=True)]
-    sums: list[Any] = [sum(x) for x in zip(*(part[:4] for part in parts), strict=True)]
-    return Objective(sums[0], sums[1], sums[2], sums[3], parts)
-
-
-def maximize_likelihood(
-    problems: Sequence[DynamicLogit], start: Array, tolerance: float = 1e-12
-) -> tuple[Array, Objective, bool]:
+def maximize_likelihood(problem: DynamicLogit, start: Array) -> tuple[Array, Evaluation, bool]:
     """Maximize a likelihood by Newton's method with step halving.
 
     It need not be concave away from its maximum, so where the negative Hessian is not positive
@@ -124,11 +103,11 @@ def maximize_likelihood(
 
     Returns
     -------
-    (w, objective, converged)
+    (w, evaluation, converged)
         Converged means that the Newton decrement, twice the expected gain of one more step, is
-        below the tolerance, up to rounding.
+        below `DECREMENT`, up to rounding.
     """
-    w, found = start, sum_parts(problems, start)
+    w, found = start, problem.evaluate(start)
     for _ in range(200):
         scale = 1.0 / np.sqrt(np.maximum(np.diag(found.outer), 1e-300))
         information = -found.hessian * np.outer(scale, scale)
@@ -138,11 +117,11 @@ def maximize_likelihood(
             information = found.outer * np.outer(scale, scale) + 1e-8 * np.eye(len(w))
         direction = scale * np.linalg.solve(information, scale * found.gradient)
         gain = float(found.gradient @ direction)
-        if gain <= tolerance:
+        if gain <= DECREMENT:
             return w, found, bool(is_newton)
         step = 1.0
         while step > 1e-10:
-            new = sum_parts(problems, w + step * direction, found)
+            new = problem.evaluate(w + step * direction, found.v)
             if np.isfinite(new.value) and new.value >= found.value + 1e-4 * step * gain:
                 break
             step *= 0.5

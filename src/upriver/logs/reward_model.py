@@ -11,7 +11,7 @@ learning with maximum causal entropy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,21 +19,15 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from upriver.checks import Array, check_choice, check_kinds, finite_number, format_value
+from upriver.checks import Array, check_choice, check_kinds, finite_number
 from upriver.display import Card, add_repr
 from upriver.logs import effects, situations
 from upriver.logs.design import select_identified
-from upriver.logs.dynamic_choice import (
-    DynamicLogit,
-    Evaluation,
-    Objective,
-    maximize_likelihood,
-    sum_parts,
-)
-from upriver.logs.formula import Columns, Recipe, check_words, mentions, parse_recipe, words_of
-from upriver.logs.model import TransitionModel
+from upriver.logs.dynamic_choice import DynamicLogit, Evaluation, maximize_likelihood
+from upriver.logs.formula import Column, Recipe, mentions, parse_recipe
+from upriver.logs.model import TransitionModel, check_model
 from upriver.logs.situations import Situations, StateSpace
-from upriver.logs.tables import Rows, Table, array_of, listed, value_or_list
+from upriver.logs.tables import Rows, Table, array_of, listed
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.building import from_model
 from upriver.mdp.validation import check_discount
@@ -66,67 +60,30 @@ class ChoiceLog(NamedTuple):
     """What rewards were fitted to: the choices of a log, and who is taken to have made them."""
 
     formula: str
-    recipe: Recipe
-    keep: Array  # The columns of the formula that are estimated
+    columns: list[Column]  # The columns of the formula that are estimated
     references: list[str]  # Columns that are combinations of others: reference categories
     space: StateSpace
-    used: frozenset[str]  # The columns and attributes that the formula uses
     transitions: Any  # The MDP or the transition model
-    discount: float
-    covariates: Mapping[str, Array]  # (T,) each: the distinct sets of covariates
-    problems: list[DynamicLogit]  # One for each set of covariates
-    members: Any  # (C, sets * S*A) sparse: how often each cluster chose each pair
+    problem: DynamicLogit
+    members: Any  # (C, S*A) sparse: how often each cluster chose each pair
     clusters: Sequence[Any]  # The name of each cluster; none without clusters
     n_rows: int
     dropped: Mapping[str, int]  # The number of rows that were left out, by the column with the gap
 
-    @property
-    def task(self) -> Task:
-        return self.problems[0].task
 
-
-def expand_choices(
-    space: StateSpace, task: Task, used: frozenset[str], covariates: Columns
-) -> Columns:
-    """Return a table of all states and actions, for each set of covariates."""
-    n_sets = len(next(iter(covariates.values()))) if covariates else 1
-    pairs = np.flatnonzero(task.sizes)
-    cells = {c: np.repeat(x, len(pairs)) for c, x in covariates.items()}
-    n = n_sets * len(pairs)
-    of = Situations(np.tile(pairs, n_sets), cells, np.arange(n + 1), np.zeros(n, np.int64))
-    return situations.expand(space, of, used.__contains__)
-
-
-def place_rows(task: Task, rows: Array) -> Array:
-    """Return (T, S*A, j) the rows (n, j) of `expand_choices`, set by set."""
-    pairs = np.flatnonzero(task.sizes)
-    every = np.zeros((len(rows) // len(pairs), len(task.sizes), rows.shape[1]))
-    every[:, pairs] = rows.reshape(len(every), len(pairs), -1)
-    return every
-
-
-def transitions_at(
-    transitions: FiniteMDP | TransitionModel, discount: float, values: Mapping[str, Any]
+def read_transitions(
+    transitions: FiniteMDP | TransitionModel,
 ) -> tuple[Task, Array, Array | None]:
-    """Return the task at values of the covariates, (n,) probabilities and (n, d) features."""
+    """Return the task, the probabilities (n,) and, of a model, the features (n, d)."""
     if isinstance(transitions, FiniteMDP):
         task, prob, phi = transitions.task(), transitions.probability, None
     else:
-        model = transitions
-        model = model.at(values, discount=discount) if model.task is None else model
-        task, prob, phi = model.task, model.prob, model.steps[0].matrix
-        phi = np.array(phi.toarray() if sparse.issparse(phi) else phi)
+        model = check_model(transitions)
+        task, prob, phi = model.task, model.prob, np.array(model.steps[0].matrix)
     if len(prob) > 1:
         raise ValueError(f"the transitions change with the step and have {len(prob)} steps; "
                          "fit_rewards needs the same for all steps")  # fmt: skip
     return task, np.array(prob[0]), phi
-
-
-def open_covariates(model: Any) -> list[str]:
-    """Return the covariates of a transition model that have no values yet."""
-    if isinstance(model, FiniteMDP) or model.task is not None:
-        return []
-    return list(model.log.situations.covariates)
 
 
 @check_kinds
@@ -144,14 +101,14 @@ def fit_rewards(
     Parameters
     ----------
     formula
-        The reward, in the language of formulaic. It may use state, action, covariates, and
-        attributes from `states`. Formulas are executed; use only formulas you trust.
+        The reward, in the language of formulaic. It may use state, action, and attributes from
+        `states`. Formulas are executed; use only formulas you trust.
     frame
         One row per choice, with the columns of state and action; the kinds of tables are those of
-        `fit_transitions`. A covariate is a property of the decision maker: it is taken to last.
+        `fit_transitions`. A property of the decision maker that matters is a part of the state.
     transitions
         An MDP, whose rewards are not used, or a model from `fit_transitions`; then the standard
-        errors have the error of its coefficients in them. Its covariates are read from the frame.
+        errors have the error of its coefficients in them. Its covariates must have values.
     discount
         In [0, 1). The horizon is infinite.
     states
@@ -172,60 +129,46 @@ def fit_rewards(
         identify a coefficient.
     """
     check_discount(None, discount)
-    table = Table(frame)
-    uses, needed = mentions(formula), open_covariates(transitions)
-    names = [c for c in table.names if c not in columns and (uses(c) or c in needed)]
-    names = list(dict.fromkeys([*names, *needed]))
-    keys = [*columns, *names, *([] if cluster is None else [cluster])]
-    rows = table.read(keys, weights, missing=missing, group=True)
-    cells = {c: rows.values(c) for c in names}
-    first, of_row = situations.find_distinct([*cells.values(), np.zeros(len(rows.weight))])
-    covariates, n_sets = {c: x[first] for c, x in cells.items()}, int(of_row.max()) + 1
-    sets = [{c: covariates[c][t] for c in needed} for t in range(n_sets)] if needed else [{}]
-    known = [transitions_at(transitions, discount, x) for x in sets]
-    known = known if needed else known * n_sets
-    task = known[0][0]
+    task, prob, phi = read_transitions(transitions)
+    keys = [*columns, *([] if cluster is None else [cluster])]
+    rows = Table(frame).read(keys, weights, missing=missing, group=True)
     space, pair = number_choices(rows, columns, task)
-    attributes = situations.read_attributes(states, space.columns, uses)
+    attributes = situations.read_attributes(states, space.columns, mentions(formula))
     space = situations.add_attributes(space, attributes)
-    clash = [c for c in names if c in space.attributes]
-    if clash:
-        raise ValueError(f"column {clash[0]!r} is in the frame and in states; rename one of them")
-    used = frozenset([*columns, *filter(uses, [*names, *space.attributes])])
-    cells = of_row * len(task.sizes) + pair
-    counts = np.bincount(cells, rows.weight, n_sets * len(task.sizes)).reshape(n_sets, -1)
-    choices = expand_choices(space, task, used, covariates)
-    recipe = parse_recipe(formula, choices, [*table.names, *space.attributes])
-    psi = place_rows(task, recipe.rows(choices, np.arange(len(recipe.columns))))
-    problems = [
-        DynamicLogit(task, prob, x, n, discount)
-        for (task, prob, _), x, n in zip(known, psi, counts, strict=True)
-    ]
-    keep, references = find_identified(recipe, problems)
-    problems = [replace(p, features=p.features[:, keep]) for p in problems]
-    null = sum_parts(problems, np.zeros(len(keep)))
-    w, found, converged = maximize_likelihood(problems, np.zeros(len(keep)))
+    pairs = np.flatnonzero(task.sizes)
+    nowhere = np.zeros(len(pairs), np.int64)  # a reward of pairs knows no next state
+    of = Situations(pairs, {}, np.arange(len(pairs) + 1), nowhere)
+    choices = situations.expand(space, of, lambda name: name != "")
+    recipe = parse_recipe(formula, choices, list(choices))
+    psi = np.zeros((len(task.sizes), len(recipe.columns)))
+    psi[pairs] = recipe.rows(choices, np.arange(len(recipe.columns)))
+    counts = np.bincount(pair, rows.weight, len(task.sizes))
+    problem = DynamicLogit(task, prob, psi, counts, discount)
+    keep, references = find_identified(recipe, problem)
+    problem = replace(problem, features=psi[:, keep])
+    null = problem.evaluate(np.zeros(len(keep)))
+    w, found, converged = maximize_likelihood(problem, np.zeros(len(keep)))
     scale = 1.0 / np.sqrt(np.diag(null.outer))
     least, directions = np.linalg.eigh(-found.hessian * np.outer(scale, scale))
     if not converged or least[0] < VANISHED:
         at = keep[int(np.argmax(np.abs(directions[:, 0])))]
         raise ValueError(f"the likelihood has no maximum: {recipe.columns[at].name!r} goes to "
                          "infinity, because it predicts choices perfectly")  # fmt: skip
-    problems = [replace(p, phi=phi) for p, (_, _, phi) in zip(problems, known, strict=True)]
+    problem = replace(problem, phi=phi)
     beta = w if isinstance(transitions, FiniteMDP) else np.concatenate([w, transitions.theta])
     members, clusters = None, []
     if cluster is not None:
         number, clusters = rows.codes(cluster)
-        members = sparse.csr_array((rows.weight, (number, cells)), (len(clusters), counts.size))
+        members = sparse.csr_array((rows.weight, (number, pair)), (len(clusters), counts.size))
         if len(clusters) < 2:
             raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at "
                              "least 2")  # fmt: skip
     log = ChoiceLog(
-        formula, recipe, keep, references, space, used, transitions, discount, covariates,
-        problems, members, clusters, rows.n_rows, rows.dropped,
+        formula, [recipe.columns[j] for j in keep], references, space, transitions, problem,
+        members, clusters, rows.n_rows, rows.dropped,
     )  # fmt: skip
     errors = "classical" if cluster is None else "cluster"
-    return RewardModel(log, sum_parts(problems, w), null.value, beta, beta, errors)
+    return RewardModel(log, problem.evaluate(w), null.value, beta, beta, errors)
 
 
 def number_choices(rows: Rows, columns: Sequence[str], task: Task) -> tuple[StateSpace, Array]:
@@ -248,21 +191,18 @@ def number_choices(rows: Rows, columns: Sequence[str], task: Task) -> tuple[Stat
     return space, s * task.n_actions + a
 
 
-def find_identified(recipe: Recipe, problems: list[DynamicLogit]) -> tuple[Array, list[str]]:
+def find_identified(recipe: Recipe, problem: DynamicLogit) -> tuple[Array, list[str]]:
     """Return the columns that choices can identify, and those that are reference categories.
 
     It is decided by the expected information where all rewards are 0: a column of zero information
     changes no choice, neither now nor through what follows.
     """
-    d = len(recipe.columns)
-    found = sum_parts(problems, np.zeros(d))
-    gram, size, total = np.zeros((d, d)), np.zeros(d), 0.0
-    for p, x in zip(problems, found.parts, strict=True):
-        visits = p.counts.reshape(p.task.n_states, -1).sum(axis=1)
-        weight = np.repeat(visits, p.task.n_actions) * x.probability
-        gram += x.scores.T @ (weight[:, None] * x.scores)
-        size, total = np.maximum(size, np.abs(p.features).max(axis=0)), total + visits.sum()
-    varies = np.diag(gram) > 1e-18 * total * size**2
+    found, task = problem.evaluate(np.zeros(len(recipe.columns))), problem.task
+    visits = problem.counts.reshape(task.n_states, -1).sum(axis=1)
+    weight = np.repeat(visits, task.n_actions) * found.probability
+    gram = found.scores.T @ (weight[:, None] * found.scores)
+    size = np.abs(problem.features).max(axis=0)
+    varies = np.diag(gram) > 1e-18 * visits.sum() * size**2
     return select_identified(recipe, gram, varies, True, REASONS)
 
 
@@ -271,24 +211,22 @@ def find_identified(recipe: Recipe, problems: list[DynamicLogit]) -> tuple[Array
 class RewardModel(Estimates):
     """The rewards behind a log of choices, fitted by `fit_rewards`.
 
-    The estimates have the names that statsmodels gives them. A model with covariates has `policy`
-    and `mdp` after `at` has fixed their values: `model.at(price=2.0)`.
+    The estimates have the names that statsmodels gives them.
     """
 
     log: ChoiceLog
-    found: Objective  #: The likelihood of the choices at the estimate.
+    found: Evaluation  #: The likelihood of the choices at the estimate.
     null: float  #: The log-likelihood where all rewards are 0.
     estimate: Array  #: (k,) the estimates: rewards, then the coefficients of the transitions.
     beta: Array  #: (k,) the coefficients; those of `what_if` differ from the estimates.
     errors: str = "classical"  #: Which standard errors it has.
-    values: Mapping[str, Any] = field(default_factory=dict)  #: The values of the covariates.
 
     # What was estimated.
 
     @property
     def n_rewards(self) -> int:
         """The number of coefficients of the reward."""
-        return len(self.log.keep)
+        return len(self.log.columns)
 
     @cached_property
     def covariance(self) -> Array:
@@ -301,8 +239,8 @@ class RewardModel(Estimates):
         log, matrix = self.log, self.covariance[: self.n_rewards, : self.n_rewards]
         return FittedRewards(
             self.beta[: self.n_rewards], self.found.value, self.null,
-            float(sum(p.counts.sum() for p in log.problems)), 0.0,
-            [log.recipe.columns[j].name for j in log.keep], errors=self.errors,
+            float(log.problem.counts.sum()), 0.0,
+            [column.name for column in log.columns], errors=self.errors,
             n_clusters=len(log.clusters), matrix=matrix,
         )  # fmt: skip
 
@@ -314,7 +252,7 @@ class RewardModel(Estimates):
     @property
     def terms(self) -> list[str]:
         """The term of the formula that each coefficient belongs to."""
-        return [self.log.recipe.columns[j].term for j in self.log.keep]
+        return [column.term for column in self.log.columns]
 
     def with_errors(self, kind: str) -> RewardModel:
         """Return the model with "classical", "robust" or "cluster" standard errors."""
@@ -324,19 +262,18 @@ class RewardModel(Estimates):
         return replace(self, errors=kind)
 
     def card(self) -> Card:
-        card, log = self.fitted.card(), self.log
-        sizes = {"states": log.task.n_states, "actions": log.task.n_actions}
-        return card._replace(of=log.formula, facts={**card.facts, **sizes})
+        card, task = self.fitted.card(), self.log.problem.task
+        sizes = {"states": task.n_states, "actions": task.n_actions}
+        return card._replace(of=self.log.formula, facts={**card.facts, **sizes})
 
     def summary(self, limit: int = 40) -> str:
         """Return what was fitted to which log, and the first `limit` coefficients, as text."""
-        log, fitted = self.log, self.fitted
-        sets = f", {len(log.problems)} sets of covariates" if log.covariates else ""
+        log, fitted, task = self.log, self.fitted, self.log.problem.task
         is_known = isinstance(log.transitions, FiniteMDP)
         lines = [
             f"reward ~ {log.formula}",
-            f"{log.n_rows} rows{sets}; {log.task.n_states} states, {log.task.n_actions} actions, "
-            f"discount {log.discount:g}",
+            f"{log.n_rows} rows; {task.n_states} states, {task.n_actions} actions, "
+            f"discount {log.problem.discount:g}",
             *([f"reference (no coefficient): {listed(log.references, 6)}"] * bool(log.references)),
             *([f"rows left out: {dict(log.dropped)}"] * bool(log.dropped)),
             f"dynamic logit: {fitted.n_observations:g} choices, {len(fitted.theta)} coefficients",
@@ -349,27 +286,14 @@ class RewardModel(Estimates):
 
     def comparable(self) -> tuple[Any, Array, Array]:
         """Return what `likelihood_ratio` compares: names and settings, pairs, and their counts."""
-        log = self.log
-        names = list(log.space.states), list(log.space.actions)
-        counts = sum(p.counts for p in log.problems)
-        return (*names, log.discount), log.task.indptr, np.asarray(counts)
+        space, problem = self.log.space, self.log.problem
+        names = list(space.states), list(space.actions)
+        return (*names, problem.discount), problem.task.indptr, problem.counts
 
     likelihood_ratio = effects.likelihood_ratio
     wald = effects.wald
 
     # What follows from it.
-
-    def at(self, values: Mapping[str, Any] | None = None, /, **covariates: Any) -> RewardModel:
-        """Return the model at fixed covariates, one value each, by name or in a mapping."""
-        given = {**self.values, **(values or {}), **covariates}
-        for name, value in given.items():
-            if name not in self.log.covariates:
-                raise ValueError(f"at names {name!r}; the covariates of the model are "
-                                 f"{listed(self.log.covariates)}")  # fmt: skip
-            if not isinstance(value, tuple) and isinstance(value_or_list(value), list | Mapping):
-                raise ValueError(f"at[{name!r}] is {format_value(value)}; it must be one value")
-            check_words(name, array_of([value]), words_of(self.log.covariates[name]))
-        return replace(self, values=given)
 
     def what_if(
         self, values: Mapping[str, float] | None = None, /, **coefficients: float
@@ -394,18 +318,9 @@ class RewardModel(Estimates):
 
     @cached_property
     def problem(self) -> DynamicLogit:
-        """The decision problem at the values of the covariates."""
-        log = self.log
-        lacking = [c for c in log.covariates if c not in self.values]
-        if lacking:
-            needed = ", ".join(f"{c}=..." for c in lacking)
-            raise ValueError(f"the model has covariates; fix them first: model.at({needed})")
-        cells = {c: array_of([x]) for c, x in self.values.items()}
-        needed = {c: self.values[c] for c in open_covariates(log.transitions)}
-        task, prob, phi = transitions_at(self.known, log.discount, needed)
-        rows = log.recipe.rows(expand_choices(log.space, task, log.used, cells), log.keep)
-        counts = np.zeros(len(task.sizes))
-        return DynamicLogit(task, prob, place_rows(task, rows)[0], counts, log.discount, phi)
+        """The decision problem, with the transitions that the decision maker knows."""
+        _, prob, phi = read_transitions(self.known)
+        return replace(self.log.problem, prob=prob, phi=phi)
 
     @cached_property
     def solution(self) -> Evaluation:
@@ -424,7 +339,7 @@ class RewardModel(Estimates):
     @cached_property
     def task(self) -> Task:
         """The states, actions and rewards."""
-        task, problem = self.log.task, self.problem
+        problem, task = self.log.problem, self.log.problem.task
         reward = (problem.features @ self.beta[: self.n_rewards]).reshape(task.available.shape)
         return replace(task, horizon=1, discount=problem.discount, reward=reward,
                        next_state_reward=None, terminal=None, reward_range=None)  # fmt: skip
@@ -443,16 +358,14 @@ class RewardModel(Estimates):
         model = self.known
         if isinstance(model, FiniteMDP):
             raise ValueError("the transitions are known; use up.evaluate(model.mdp, policy)")
-        values = {c: self.values[c] for c in open_covariates(model)}
-        return model.at(values, discount=self.log.discount, reward=self.task.reward)
+        return model.at(discount=self.task.discount, reward=self.task.reward)
 
     @cached_property
     def policy(self) -> Policy:
         """The choice probabilities, as a policy with chance."""
         task, found = self.task, self.solution
         table = found.probability.reshape(task.available.shape)
-        plan = StationaryPlan(table, found.v, self.log.discount, None, 0.0, 0, task)
-        return Policy.from_plan(plan)
+        return Policy.from_plan(StationaryPlan(table, found.v, task.discount, None, 0.0, 0, task))
 
     def predict(self, confidence: float = 0.95) -> Any:
         """Return the choice probabilities of all states, with delta-method intervals.
@@ -465,7 +378,7 @@ class RewardModel(Estimates):
         A data frame with one row for each action that a state has: state, action, probability,
         standard_error, low, high.
         """
-        z, space, task = self.fitted.quantile(confidence), self.log.space, self.log.task
+        z, space, task = self.fitted.quantile(confidence), self.log.space, self.log.problem.task
         s, a = np.nonzero(task.available)
         pair = s * task.n_actions + a
         p, scores = self.solution.probability[pair], self.solution.scores[pair]
@@ -489,7 +402,7 @@ class RewardModel(Estimates):
         )  # fmt: skip
 
 
-def estimate_covariance(log: ChoiceLog, found: Objective, kind: str) -> Array:
+def estimate_covariance(log: ChoiceLog, found: Evaluation, kind: str) -> Array:
     """Return (k, k) the covariance of the estimates of rewards and transitions.
 
     Both solve equations: the score of the choices in w is 0, and that of the transitions in theta.
@@ -504,14 +417,13 @@ def estimate_covariance(log: ChoiceLog, found: Objective, kind: str) -> Array:
         jacobian[m:, m:] = np.linalg.inv(model.fitted.bread @ np.eye(k - m))
         if kind == "classical" and model.fitted.errors == "cluster":
             middle[m:, m:] = scatter_of_clusters(model.log.cluster_scores(model.theta))
-        elif kind == "classical" or model.fitted.features is not None:
+        elif kind == "classical":
             middle[m:, m:] = jacobian[m:, m:]
         else:
             middle[m:, m:] = model.fitted.scatter
     if kind == "cluster":
-        scores = log.members @ np.concatenate([x.scores[:, :m] for x in found.parts])
-        parts = [pd.DataFrame(scores, list(log.clusters))]
-        if k > m and model.log is not None and model.log.cluster is not None:
+        parts = [pd.DataFrame(log.members @ found.scores[:, :m], list(log.clusters))]
+        if k > m and model.log.cluster is not None:
             moves = model.log.cluster_scores(model.theta)
             parts.append(pd.DataFrame(moves, list(model.log.clusters)))
         sums = pd.concat(parts, axis=1).fillna(0.0).to_numpy()
