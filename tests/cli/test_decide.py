@@ -454,7 +454,7 @@ def test_in_a_browser(tmp_path):
         seen = browser.open(page.as_uri(), 390, 844)
         assert seen.run("document.querySelectorAll('#policy tbody tr').length") == 2
         checks = seen.run("document.querySelectorAll('#checks tbody tr').length")
-        assert seen.run("document.querySelectorAll('svg circle').length") == 3 + checks
-        assert seen.run("document.querySelectorAll('.gain .dot').length") == 1
+        assert seen.run("document.querySelectorAll('svg circle').length") == 4 + checks
+        assert seen.run("document.querySelectorAll('header svg circle').length") == 1
         assert seen.run("document.documentElement.scrollWidth <= innerWidth + 1")
         assert "well" in seen.run("document.querySelector('#policy').textContent")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from itertools import groupby
 from math import isfinite
@@ -16,7 +16,7 @@ import numpy as np
 from upriver.checks import Array
 from upriver.logs.decision import Decision
 from upriver.logs.offpolicy import ValueChecks, is_absorbing
-from upriver.logs.value import show
+from upriver.logs.value import PolicyValue, show
 from upriver.logs.value_function import (
     action_values,
     as_probabilities,
@@ -44,16 +44,12 @@ class Advice(NamedTuple):
 
 def decision_page(decision: Decision) -> str:
     """Return the page of a decision; everything from the log is escaped."""
-    value, gain, model = decision.value, decision.gain, decision.model
+    value, model, realised = decision.value, decision.model, decision.realised
     advised = advise(decision)
-    named = {"the plan": value, "what was done": decision.behaviour}
-    worth = [{"name": name} | {k: getattr(x, k) for k in ESTIMATE} for name, x in named.items()]
-    if decision.realised is not None:
-        worth.append(decision.realised)
-    gains = [] if decision.by is None else [
-        {"name": span(decision.by[0], [x])} | {k: getattr(g, k) for k in ESTIMATE}
-        for x, g in decision.by[1].each.items()
-    ]  # fmt: skip
+    worth = [value_row("the plan", value), value_row("what was done", decision.behaviour)]
+    worth += [] if realised is None else [realised]
+    by, each = (None, {}) if decision.by is None else (decision.by[0], decision.by[1].each)
+    gains = [value_row(span(str(by), [x]), gain) for x, gain in each.items()]
     n_differ = sum(x.differs for x in advised)
     text = {
         "title": f"Decide from {decision.source}",
@@ -83,7 +79,7 @@ def decision_page(decision: Decision) -> str:
     parts = {k: html.escape(v) for k, v in text.items()} | {
         "style": resources.files("upriver.results.report").joinpath("style.css").read_text("utf-8"),
         "doubt": "".join(f"<p class='notice'>{html.escape(x)}</p>" for x in decision.doubts),
-        "gain": gain_figure(gain.low, gain.value, gain.high),
+        "gain": estimates_table([value_row("gain", decision.gain)], zero=True),
         "worth": estimates_table(worth),
         "by": f"<p>The gain, not adjusted for choosing the plan:</p>{estimates_table(gains, True)}"
         if gains else "",
@@ -279,22 +275,24 @@ def missing_data(decision: Decision) -> tuple[str, list[tuple[str, ...]]]:
     return f"{said} {value.unseen:.2g} {value.steps} are in pairs without any row.", met
 
 
-def html_table(
-    head: Sequence[str], rows: Iterable[Sequence[Any]], drawn: Sequence[str] | None = None
-) -> str:
-    """Return a table whose first column names the rows; drawn: figures that follow it."""
-    cells = ""
-    for i, (first, *rest) in enumerate(rows):
-        cells += f"<tr><th scope='row'>{html.escape(str(first))}</th>"
-        cells += "" if drawn is None else f"<td class='drawn'>{drawn[i]}</td>"
-        cells += f"{''.join(f'<td>{html.escape(str(x))}</td>' for x in rest)}</tr>"
-    titles = "".join(f"<th scope='col'>{html.escape(x)}</th>" for x in head)
-    if drawn is not None:
-        titles = titles.replace(
-            "<th scope='col'>interval", "<th scope='col' class='drawn'>interval"
-        )
-    body = f"<table><thead><tr>{titles}</tr></thead><tbody>{cells}</tbody></table>"
-    return f"<div class='scroll' tabindex='0'>{body}</div>"
+def value_row(name: str, value: PolicyValue) -> dict[str, Any]:
+    """Return a row of `estimates_table`."""
+    return {"name": name} | {k: getattr(value, k) for k in ESTIMATE}
+
+
+def html_table(head: Sequence[str], rows: Sequence[Any], drawn: Sequence[str] = ()) -> str:
+    """Return a table whose first column names the rows; drawn: figures of intervals after it."""
+    titles = [f"<th scope='col'>{html.escape(x)}</th>" for x in head]
+    cells = [[f"<td>{html.escape(str(x))}</td>" for x in row[1:]] for row in rows]
+    if drawn:
+        titles.insert(1, "<th scope='col' class='drawn'>interval</th>")
+        cells = [[f"<td class='drawn'>{x}</td>", *row] for x, row in zip(drawn, cells, strict=True)]
+    body = "".join(
+        f"<tr><th scope='row'>{html.escape(str(name))}</th>{''.join(row)}</tr>"
+        for (name, *_), row in zip(rows, cells, strict=True)
+    )
+    table = f"<table><thead><tr>{''.join(titles)}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<div class='scroll' tabindex='0'>{table}</div>"
 
 
 def checks_section(decision: Decision) -> str:
@@ -305,47 +303,29 @@ def checks_section(decision: Decision) -> str:
     return f"<p>{html.escape(sentence(checks))}</p>"
 
 
-def gain_figure(low: float, value: float, high: float) -> str:
-    """Return a drawing of the gain and its interval beside no gain."""
-    ends = low, value, high, 0.0
-    least, span = min(ends), (max(ends) - min(ends)) or 1.0
-
-    def at(x: float) -> str:
-        return f"{20 + 60 * (x - least) / span:.1f}%"
-
-    width = f"{60 * (high - low) / span:.1f}%"
-    said = f"gain {show(value)}, interval {show(low)} to {show(high)}"
-    return (
-        f"<div class='gain' role='img' aria-label='{said}'><i class='zero' style='left:{at(0.0)}'>"
-        f"</i><i class='line' style='left:{at(low)};width:{width}'></i>"
-        f"<i class='dot' style='left:{at(value)}'></i><b class='at' style='left:{at(value)}'>"
-        f"{value:.3g}</b><b class='low' style='right:calc(100% - {at(low)})'>{low:.3g}</b>"
-        f"<b class='high' style='left:{at(high)}'>{high:.3g}</b>"
-        f"<b class='none' style='left:{at(0.0)}'>no gain</b></div>"
-    )
-
-
 def estimates_table(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> str:
     """Return a table of estimates with a drawing of each interval; zero: with a mark at 0."""
-    known = [r for r in rows if isfinite(r["low"])]  # importance sampling may have no interval
-    ends = [r[k] for r in known for k in ("low", "high")] + [0.0] * zero
-    low, span = min(ends), (max(ends) - min(ends)) or 1.0
-    head = ["", "interval", "value", "std. error", "low", "high"]
+    head = ["", "value", "std. error", "low", "high"]
     cells = [[r["name"], *(show(r[k]) for k in ESTIMATE)] for r in rows]
     if "effective" in rows[0]:
         head.append("effective episodes")
         cells = [[*c, f"{r['effective']:.1f}"] for c, r in zip(cells, rows, strict=True)]
-    mark = f"<line x1='{-100 * low / span:.1f}' x2='{-100 * low / span:.1f}' y1='0' y2='12' "
-    mark = f"{mark}stroke='currentColor' stroke-dasharray='2 2' opacity='.6'/>" * zero
-    drawn = []
-    for r in rows:
-        if r not in known:
-            drawn.append("")
-            continue
-        left, at, right = (100 * (r[k] - low) / span for k in ("low", "value", "high"))
-        drawn.append(
-            f"<svg viewBox='-4 0 108 12' width='162' role='img'>{mark}<line x1='{left:.1f}' "
-            f"x2='{right:.1f}' y1='6' y2='6' stroke='currentColor' stroke-width='2'/>"
-            f"<circle cx='{at:.1f}' cy='6' r='3.5' fill='#d55e00'/></svg>"
+    ends = [r[k] for r in rows if isfinite(r["low"]) for k in ("low", "high")] + [0.0] * zero
+    low, width = min(ends), (max(ends) - min(ends)) or 1.0
+
+    def at(x: float) -> str:
+        return f"{100 * (x - low) / width:.1f}"
+
+    mark = f"<line x1='{at(0.0)}' x2='{at(0.0)}' y1='0' y2='12' stroke='currentColor' "
+    mark = f"{mark}stroke-dasharray='2 2' opacity='.6'/>" * zero
+
+    def draw(r: Mapping[str, Any]) -> str:
+        if not isfinite(r["low"]):  # importance sampling may have no interval
+            return ""
+        return (
+            f"<svg viewBox='-4 0 108 12' width='162' role='img'>{mark}<line x1='{at(r['low'])}' "
+            f"x2='{at(r['high'])}' y1='6' y2='6' stroke='currentColor' stroke-width='2'/>"
+            f"<circle cx='{at(r['value'])}' cy='6' r='3.5' fill='#d55e00'/></svg>"
         )
-    return html_table(head, cells, drawn)
+
+    return html_table(head, cells, [draw(r) for r in rows])
