@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from upriver.checks import Array, check_kinds
+from upriver.checks import check_kinds
 from upriver.display import Card, add_repr
 from upriver.logs.goodness import GoodnessOfFit
 from upriver.logs.model import TransitionModel, for_population
@@ -66,7 +66,6 @@ class Decision:
     behaviour: PolicyValue  #: The value of what was done.
     realised: dict[str, Any] | None
     """The mean of what the individuals of the log earned: value, standard_error, low, high."""
-    occupancy: Array  #: (S*A,) expected steps of the plan in each pair.
     goodness_of_fit: GoodnessOfFit | str  #: Or why there is no test.
     checks: ValueChecks | str  #: Estimates that do not rely on the model, or why there are none.
     by: tuple[str, PolicyValues] | None = None
@@ -127,12 +126,11 @@ class Decision:
     @property
     def validity(self) -> str:
         """For whom the numbers hold: individuals, covariates, start, horizon, reward."""
-        model, (horizon, discount, _) = self.model, self.model.setting
+        model, task, discount = self.model, self.task, self.model.setting[1]
         people = None if isinstance(model.people, str) else model.population
-        n = "" if people is None else f"{people.weight.sum():,.6g} individuals"
-        what = "" if people is None else f" (each a {people.what})"
+        who = f"{people.weight.sum():,.6g} individuals (each a {people.what})" if people else ""
         fixed = " and ".join(f"{name} = {value}" for name, value in model.values.items())
-        valid = f"Valid for {n}{what}{' with ' if n and fixed else ''}{fixed}".rstrip()
+        valid = f"Valid for {who}{' with ' if who and fixed else ''}{fixed}".rstrip()
         if model.segments:
             valid += f", each with its own {' and '.join(map(str, model.segments[0]))}"
         start = model.start.reshape(-1, model.state_names.size).sum(axis=0)
@@ -141,10 +139,8 @@ class Decision:
         words = [(s if isinstance(s, str) else f"state {s}", p) for s, p in first[:6]]
         starts = ", ".join(f"{s} {100 * p:.3g}%" for s, p in words)
         more = f" and {len(first) - 6} other states" if len(first) > 6 else ""
-        steps = f"{horizon or self.task.horizon} steps"
-        if self.task.infinite_horizon:
-            steps = "an infinite horizon"
-        if self.task.discount == 1.0:
+        steps = "an infinite horizon" if task.infinite_horizon else f"{task.horizon} steps"
+        if task.discount == 1.0:
             steps += ", the average per step"
         elif discount is not None:
             steps += f", discounted by {discount:g} per step"
@@ -194,11 +190,14 @@ def decide(
     elif isinstance(plan, str) and plan == "cautious":
         best, w = find_cautious(model, confidence)
         policy, adjustment = best.plan, NO_CHOICE if w is None else ADJUSTED
-    gain = adjusted_gain(model, policy, w, confidence)
+    function = build_value_function(model, [(policy, 1.0), ("behaviour", -1.0)])
+    gain = value_function(function, confidence)
+    if w is not None:  # the half of the log that did not choose the plan gives the lower end
+        z = quantile_of(function.degrees(function.at(function.origin)), confidence)
+        gain = replace(gain, low=min(lowest(function, w, z).value, gain.low))
     value, done = (policy_value(model, x, confidence) for x in (policy, "behaviour"))
     if max(-gain.low, gain.high) <= ROUNDING * max(abs(value.value), abs(done.value)):
         gain = replace(gain, value=0.0, standard_error=0.0, low=0.0, high=0.0)
-    function = build_value_function(model, [(policy, 1.0)])
     realised, checks = None, "They follow individuals to a last step, which an infinite horizon"
     checks += " does not have"
     if not model.task.infinite_horizon:
@@ -215,26 +214,11 @@ def decide(
     return Decision(
         model=model, plan=policy, gain=gain, adjustment=adjustment,
         value=value, behaviour=done, realised=realised,
-        occupancy=function.at(function.origin).occupancy, goodness_of_fit=fit, checks=checks,
+        goodness_of_fit=fit, checks=checks,
         by=None if by is None else (by, compare_policies(model, policy, confidence=confidence,
                                                          by=by)),
         source="a frame" if model.log is None else model.log.source,
     )  # fmt: skip
-
-
-def adjusted_gain(
-    model: TransitionModel, policy: Any, w: Array | None, confidence: float
-) -> PolicyValue:
-    """Return the gain of a policy, the lower end of its interval adjusted for choosing it.
-
-    w: the error of the half of the log that chose the policy; None where nothing was chosen.
-    """
-    function = build_value_function(model, [(policy, 1.0), ("behaviour", -1.0)])
-    gain = value_function(function, confidence)
-    if w is None:
-        return gain
-    z = quantile_of(function.degrees(function.at(function.origin)), confidence)
-    return replace(gain, low=min(lowest(function, w, z).value, gain.low))
 
 
 def reward_text(model: TransitionModel) -> str:

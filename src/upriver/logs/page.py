@@ -259,7 +259,8 @@ def missing_data(decision: Decision) -> tuple[str, list[tuple[str, ...]]]:
     """
     model, base, value = decision.model, decision.model.segment_task, decision.value
     visits = base.by_pair(model.counts[: base.n_triples])
-    occupancy = decision.occupancy.reshape(-1, len(visits)).sum(axis=0)
+    function = build_value_function(model, [(decision.plan, 1.0)])
+    occupancy = function.at(function.origin).occupancy.reshape(-1, len(visits)).sum(axis=0)
     moving = np.repeat(~is_absorbing(base), base.n_actions)  # elsewhere nothing is done
     few = (occupancy > 0) & (visits < FEW) & moving
     lacking = [g for g in np.argsort(-occupancy).tolist() if few[g]]

@@ -28,7 +28,7 @@ from upriver.logs.value_function import (
 )  # fmt: skip
 from upriver.mdp import Task
 from upriver.mdp.building import from_model
-from upriver.planning import Plan, backward_induction, clip_nothing, solve
+from upriver.planning import Plan, solve
 
 ENLARGED = 3.0  # errors are tried three times as large, so that rare choices are found
 MATTERS = 0.1  # standard errors by which a choice may flatter before the bound is adjusted
@@ -189,10 +189,4 @@ def optimal_plan(task: Task, prob: Array, rewards: tuple[Array, Array] | None = 
     """
     if rewards is not None and rewards[1] is not task.user_rewards[1]:
         task = replace(task, next_state_reward=rewards[1], reward_range=None)
-    if task.infinite_horizon:
-        return solve(from_model(task, prob))
-    nothing = np.zeros((1, len(task.sizes)))
-    return backward_induction(
-        task, prob, task.reward_rows, nothing, np.zeros(task.horizon), clip_nothing(task),
-        np.uint64(0),
-    ).to_user_units(task)  # fmt: skip
+    return solve(from_model(task, prob))
