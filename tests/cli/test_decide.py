@@ -434,9 +434,9 @@ def test_rewards_of_pairs_and_names_that_are_ambiguous(tmp_path):
     options = {"horizon": 6, "individual": "patient"}
     reward = {("ill", "drug"): 2, "well": 1}
     made = up.decide(up.fit_transitions("next_state:action", frame, reward=reward, **options))
-    reward = made.task.reward
-    pairs = {s: dict(zip(made.task.action_names, reward[i].tolist(), strict=True))
-             for i, s in enumerate(made.task.state_names)}  # fmt: skip
+    task = made.model.task
+    pairs = {s: dict(zip(task.action_names, task.reward[i].tolist(), strict=True))
+             for i, s in enumerate(task.state_names)}  # fmt: skip
     assert pairs == {"ill": {"drug": 2.0, "rest": 0.0}, "well": {"drug": 1.0, "rest": 1.0}}
     message = "reward names 'well', which is a state and an outcome of a column; rename one"
     model = up.fit_transitions("next_state:action", frame, reward={"well": "cost"}, horizon=6)

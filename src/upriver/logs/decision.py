@@ -30,7 +30,6 @@ from upriver.logs.value import (
     value_function,
 )
 from upriver.logs.value_function import build_value_function
-from upriver.mdp import Task
 from upriver.mdp.writing import write_file
 from upriver.mnl.fitted import wrap_lines
 
@@ -73,10 +72,6 @@ class Decision:
     source: str = "a frame"  #: The name of the log.
     command: str = ""  #: The command that makes the page again; empty where none does.
 
-    @property
-    def task(self) -> Task:
-        return self.model.task
-
     def card(self) -> Card:
         facts = {"gain": self.gain.value, "value": self.value.value}
         return Card(facts, of=self.source, more="summary(), save()")
@@ -84,7 +79,7 @@ class Decision:
     @property
     def headline(self) -> str:
         """The gain with its interval, and whom and what it is about, in a sentence."""
-        gain, task, model = self.gain, self.task, self.model
+        gain, task, model = self.gain, self.model.task, self.model
         what = "row" if isinstance(model.people, str) else model.population.what
         unit = "step" if task.discount == 1.0 else "individual" if "row" in what else what
         sign = "more" if gain.value >= 0 else "less"
@@ -103,9 +98,9 @@ class Decision:
 
     def summary(self) -> str:
         """Return what to do, the number to report and what to doubt, as text."""
-        from upriver.logs.page import advice
+        from upriver.logs.page import advise, words_of
 
-        lines = [f"What to do: {advice(self)}", f"{self.headline} {self.adjustment}"]
+        lines = [f"What to do: {words_of(advise(self))}", f"{self.headline} {self.adjustment}"]
         numbers = {"plan": self.value, "what was done": self.behaviour}
         found = [f"{k} {show(x.value)} [{show(x.low)}, {show(x.high)}]" for k, x in numbers.items()]
         if self.realised is not None:
@@ -126,7 +121,7 @@ class Decision:
     @property
     def validity(self) -> str:
         """For whom the numbers hold: individuals, covariates, start, horizon, reward."""
-        model, task, discount = self.model, self.task, self.model.setting[1]
+        model, task, discount = self.model, self.model.task, self.model.setting[1]
         people = None if isinstance(model.people, str) else model.population
         who = f"{people.weight.sum():,.6g} individuals (each a {people.what})" if people else ""
         fixed = " and ".join(f"{name} = {value}" for name, value in model.values.items())
@@ -227,13 +222,12 @@ def reward_text(model: TransitionModel) -> str:
     columns = {} if log is None or log.rewards is None else log.rewards.outcomes
     outcomes = {} if log is None else log.outcomes()
 
-    def name_outcome(name: Any, weight: str = "") -> str:
+    def name_outcome(name: Any) -> str:
         if name not in columns:
             given = outcomes.get(name, name)
-            return weight + (of_states(given) if isinstance(given, dict) else str(given))
-        source = columns[name].source
-        way = "estimated from the log" if source.formula is not None else "a mean of the log"
-        return f"{weight}{source.column} ({way})"
+            return of_states(given) if isinstance(given, dict) else str(given)
+        column, formula = columns[name].source
+        return f"{column} ({'a mean of' if formula is None else 'estimated from'} the log)"
 
     def of_states(given: dict[Any, Any]) -> str:
         others = ", others 0" if len(given) < model.state_names.size else ""
@@ -242,6 +236,6 @@ def reward_text(model: TransitionModel) -> str:
     if isinstance(reward, str):
         return name_outcome(reward.split("~")[0].strip().strip("`"))
     if isinstance(reward, dict) and outcomes and set(reward) <= set(outcomes):
-        times = {c: "" if x == 1.0 else f"{x:g} times " for c, x in reward.items()}
-        return " + ".join(name_outcome(c, x) for c, x in times.items())
+        times = ("" if x == 1.0 else f"{x:g} times " for x in reward.values())
+        return " + ".join(x + name_outcome(c) for x, c in zip(times, reward, strict=True))
     return of_states(reward) if isinstance(reward, dict) else "as given"

@@ -15,7 +15,7 @@ import numpy as np
 
 from upriver.checks import Array
 from upriver.logs.decision import Decision
-from upriver.logs.offpolicy import ValueChecks, is_absorbing
+from upriver.logs.offpolicy import is_absorbing
 from upriver.logs.value import PolicyValue, show
 from upriver.logs.value_function import (
     action_values,
@@ -45,7 +45,7 @@ class Advice(NamedTuple):
 def decision_page(decision: Decision) -> str:
     """Return the page of a decision; everything from the log is escaped."""
     value, model, realised = decision.value, decision.model, decision.realised
-    advised = advise(decision)
+    advised, checks = advise(decision), decision.checks
     worth = [value_row("the plan", value), value_row("what was done", decision.behaviour)]
     worth += [] if realised is None else [realised]
     by, each = (None, {}) if decision.by is None else (decision.by[0], decision.by[1].each)
@@ -62,13 +62,14 @@ def decision_page(decision: Decision) -> str:
         f"{len(advised)} rows. States without a choice, and steps in which all actions are worth "
         "the same, are left out.",
         "done": sentence(model.behaviour.summary()),
+        "verdict": sentence(checks if isinstance(checks, str) else checks.verdict),
         "model": model.summary(),
         "fit": decision.goodness_of_fit if isinstance(decision.goodness_of_fit, str)
         else decision.goodness_of_fit.summary(),
     }  # fmt: skip
     lacking, met = missing_data(decision)
     people = [] if isinstance(model.people, str) else model.population.table()
-    actions = list(decision.task.action_names)
+    actions = list(model.task.action_names)
     policy = [
         (x.where, x.who or "everybody", x.do, name_shares(actions, x.done),
          "yes" if x.differs else "", f"{x.rows:,.6g}") for x in advised
@@ -87,7 +88,7 @@ def decision_page(decision: Decision) -> str:
         "policy": html_table(head, policy),
         "lacking": html.escape(lacking),
         "missing": html_table(("state", "action", value.steps, "rows"), met) if met else "",
-        "checks": checks_section(decision),
+        "checks": "" if isinstance(checks, str) else estimates_table(checks.rows),
         "footer": f"Made by <code>{html.escape(decision.command)}</code>" if decision.command
         else f"Made with upriver.decide, from {html.escape(decision.source)}",
     }  # fmt: skip
@@ -101,13 +102,8 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def advice(decision: Decision) -> str:
-    """Return what to do in words: "drug when ill or bad; rest when well"."""
-    return words_of(advise(decision))
-
-
 def words_of(advised: Sequence[Advice]) -> str:
-    """Return what to do in words."""
+    """Return what to do in words: "drug when ill or bad; rest when well"."""
     where: dict[str, list[str]] = {}
     for x in advised:
         state = f"the state is {x.where}" if x.where[:1] in "-0123456789" else x.where
@@ -134,7 +130,7 @@ def advise(decision: Decision) -> list[Advice]:
     """Return the advice of a plan, state by state; equal rows of states that are numbers, and of
     neighbouring values of covariates, are one.
     """
-    model, task, base = decision.model, decision.task, decision.model.segment_task
+    model, task, base = decision.model, decision.model.task, decision.model.segment_task
     n_segments, n_actions = max(len(model.segments), 1), task.n_actions
     function = build_value_function(model, [(decision.plan, 1.0)])
     table = segment_table(model, decision.plan)
@@ -294,14 +290,6 @@ def html_table(head: Sequence[str], rows: Sequence[Any], drawn: Sequence[str] = 
     )
     table = f"<table><thead><tr>{''.join(titles)}</tr></thead><tbody>{body}</tbody></table>"
     return f"<div class='scroll' tabindex='0'>{table}</div>"
-
-
-def checks_section(decision: Decision) -> str:
-    """Return the estimates that do not rely on the model."""
-    checks = decision.checks
-    if isinstance(checks, ValueChecks):
-        return f"<p>{html.escape(sentence(checks.verdict))}</p>{estimates_table(checks.rows)}"
-    return f"<p>{html.escape(sentence(checks))}</p>"
 
 
 def estimates_table(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> str:

@@ -169,12 +169,11 @@ def cohort_trace(model: TransitionModel, policy: Any) -> Any:
     """
     if (model := for_population(model)).task.infinite_horizon:
         raise ValueError("the task has an infinite horizon; cohort_trace needs a last step")
-    function = PolicyValueFunction(model, [(segment_table(model, policy), 1.0)], model.start)
-    task, base, table = model.task, model.segment_task, function.terms[0][0]
+    task, base, table = model.task, model.segment_task, segment_table(model, policy)
     if table is None:
-        table = function.done()
+        table = PolicyValueFunction(model, [], model.start).done()
     none = np.zeros((1, len(task.sizes))), np.empty((1, 0))
-    found = evaluate_policy(task, model.prob, table, function.start, none, by_step=True).occupancy
+    found = evaluate_policy(task, model.prob, table, model.start, none, by_step=True).occupancy
     flow = np.repeat(found[-1], task.sizes) * model.prob[-1]
     last = np.bincount(task.successors, flow, task.n_states)
     shares = np.vstack([found.reshape(task.horizon, task.n_states, -1).sum(axis=2), last])

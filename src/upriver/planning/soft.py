@@ -102,7 +102,7 @@ def solve_soft_discounted(
     policy, improve = np.zeros(len(w), np.int32), kernels.stationary.improve_policy
     horizon = discount / (1.0 - discount)
     span = error = best = np.inf
-    use_newton: bool | None = None
+    use_newton = band_reach(task.indptr, task.successors, task.n_states) is not None
     stalled = 0
     for _ in range(MAX_ITERATIONS):
         improve(*rows, discount / temperature, w, top, policy, q.reshape(-1))
@@ -123,11 +123,7 @@ def solve_soft_discounted(
         if error <= tolerance or (stalled >= 3 and error <= rounding):
             v = backup + horizon * middle
             return SoftSolution(v, weights / total[:, None], error + rounding)
-        slow = span > SLOW_CONTRACTION * previous
-        if slow and use_newton is None:
-            reach = band_reach(task.indptr, task.successors, task.n_states)
-            use_newton = reach is not None
-        if slow and use_newton:
+        if use_newton and span > SLOW_CONTRACTION * previous:
             solve = factorize_discounted(task, prob, weights / total[:, None], discount)
             w = w + solve(change - middle)
             span = np.inf  # the next backup says how good this step was
