@@ -445,6 +445,25 @@ def test_rewards_of_pairs_and_names_that_are_ambiguous(tmp_path):
     assert model.at(horizon=6, reward="well").task.reward.min() == -5.0
 
 
+def test_a_plan_that_depends_on_covariates_is_shown_for_all(tmp_path):
+    """Of states that are words the page had the first set of covariates only."""
+    rng, n = np.random.default_rng(0), 2000
+    ward, action = rng.choice(["east", "west"], n), rng.choice(["drug", "rest"], n)
+    helps = rng.random(n) < np.where((ward == "east") == (action == "drug"), 0.8, 0.3)
+    log = {
+        "state": rng.choice(["ill", "well"], n), "action": action, "ward": ward,
+        "next_state": np.where(helps, "well", "ill"),
+    }  # fmt: skip
+    model = up.fit_transitions("next_state:action:ward", log, reward={"well": 1.0}, horizon=3)
+    made = up.decide(model, "greedy")
+    assert "drug when ill (ward east) or well (ward east); rest when ill (ward west) or well" in (
+        " ".join(made.summary().split())
+    )
+    page = html.unescape(made.save(tmp_path / "page.html").read_text())
+    for who, do in (("east", "drug"), ("west", "rest")):
+        assert f"<th scope='row'>ill</th><td>ward {who}</td><td>{do}</td>" in page
+
+
 @needs_browser
 def test_in_a_browser(tmp_path):
     file, page = write_log(tmp_path), tmp_path / "page.html"

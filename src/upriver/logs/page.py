@@ -170,9 +170,13 @@ def advise(decision: Decision) -> list[Advice]:
 
 def merge_neighbours(found: list[tuple[int, Advice]], names: Any) -> list[Advice]:
     """Return the advice with one row for states that are numbers, follow each other and agree."""
+
+    def kind(row: tuple[int, Advice]) -> tuple[Any, ...]:
+        s, x = row
+        return x.who, x.do, x.differs, None if isinstance(names[s], int | float) else s
+
     merged = []
-    for _, group in groupby(found, key=lambda x: (x[1].who, x[1].do, x[1].differs)
-                            if isinstance(names[x[0]], int | float) else x[0]):  # fmt: skip
+    for _, group in groupby(found, key=kind):
         first, *others = rows = [x for _, x in group]
         total = sum(x.rows for x in rows)
         weights = [x.rows for x in rows] if total else None
