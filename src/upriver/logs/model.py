@@ -72,7 +72,7 @@ class FittedLog:
 
     def outcomes(self) -> dict[str, Any]:
         """Return {name: reward} of all outcomes; one that was estimated has its own name."""
-        fitted = {} if self.rewards is None else {name: name for name in self.rewards.names}
+        fitted = {} if self.rewards is None else {name: name for name in self.rewards.outcomes}
         return {**(self.reward if is_outcomes(self.reward) else {}), **fitted}
 
     @property

@@ -365,7 +365,8 @@ class RewardModel(Estimates):
         """The choice probabilities, as a policy with chance."""
         task, found = self.task, self.solution
         table = found.probability.reshape(task.available.shape)
-        return Policy.from_plan(StationaryPlan(table, found.v, task.discount, None, 0.0, 0, task))
+        plan = StationaryPlan(table, found.v, self.problem.discount, None, 0.0, 0, task)
+        return Policy.from_plan(plan)
 
     def predict(self, confidence: float = 0.95) -> Any:
         """Return the choice probabilities of all states, with delta-method intervals.

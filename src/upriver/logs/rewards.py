@@ -129,10 +129,6 @@ class RewardEstimates:
     weights: Array  # (m,) the weights of the sets of equal rows
     cluster: Array | None  # (m,) their clusters
 
-    @property
-    def names(self) -> list[str]:
-        return list(self.outcomes)
-
     @cached_property
     def coefficients(self) -> Array:
         """(R,) the coefficients of all outcomes."""
@@ -156,13 +152,13 @@ class RewardEstimates:
         free = 1.0 - leverage > 1e-9
         root = np.sqrt(np.where(free, 1.0 - leverage, 1.0))
         blocks = []
-        for k, l in product(range(len(each)), repeat=2):
+        for (k, name), l in product(enumerate(self.outcomes), range(len(each))):
             square = self.products[:, k, l] / (root[k] * root[l])
             some = free[k] & free[l]
             degrees = float((self.weight * root[k] * root[l])[some].sum())
             if degrees == 0.0:
-                raise ValueError(f"the log has one row for each coefficient of {self.names[k]!r}; "
-                                 "its error needs more rows, or fewer terms")  # fmt: skip
+                raise ValueError(f"the log has one row for each coefficient of {name!r}; its "
+                                 "error needs more rows, or fewer terms")  # fmt: skip
             typical = float(self.products[some, k, l].sum()) / degrees
             square = np.where(some, square, self.weight * typical)
             left, right = self.influence[k], self.influence[l]
@@ -212,7 +208,7 @@ class RewardEstimates:
         assert cluster is not None
         shape = int(cluster.max()) + 1, len(self.chosen)
         weights: Any = sparse.csr_array((self.weights, (cluster, self.place)), shape)
-        for k, outcome in enumerate(self.outcomes.values()):
+        for k, (name, outcome) in enumerate(self.outcomes.items()):
             entries = self.residual[:, k], (cluster, self.place)
             scores = sparse.csr_array(entries, shape) @ outcome.rows
             if outcome.recipe is None:  # means: the leverage of a cluster is its share of rows
@@ -223,8 +219,8 @@ class RewardEstimates:
                 share.data = clusters.adjust_means(share.data)
                 adjusted = (scores @ outcome.bread).multiply(share)
                 if not (n := apart.count_nonzero()):
-                    raise ValueError(f"the log has one cluster for each mean of {self.names[k]!r}; "
-                                     "its error by cluster needs more, or a formula")  # fmt: skip
+                    raise ValueError(f"the log has one cluster for each mean of {name!r}; its "
+                                     "error by cluster needs more, or a formula")  # fmt: skip
                 square = adjusted.multiply(apart).power(2).sum() / n
                 entries = np.full(len(whole), np.sqrt(square)), (np.arange(len(whole)), whole)
                 alone = sparse.csr_array(entries, (len(whole), share.shape[1]))
