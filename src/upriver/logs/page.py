@@ -16,7 +16,7 @@ import numpy as np
 from upriver.checks import Array
 from upriver.logs.decision import Decision
 from upriver.logs.offpolicy import is_absorbing
-from upriver.logs.value import PolicyValue, show
+from upriver.logs.value import Estimate, show, value_row
 from upriver.logs.value_function import (
     action_values,
     as_probabilities,
@@ -28,7 +28,6 @@ FEW = 10  # rows of a pair below which the page lists it
 MOST = 20  # entries of a list on the page
 PHRASES = 6  # parts of the advice in words
 TIE = 1e-9  # of the range of values, by which actions must differ to matter
-ESTIMATE = ("value", "standard_error", "low", "high")  # what a table says of an estimate
 
 
 class Advice(NamedTuple):
@@ -276,11 +275,6 @@ def missing_data(decision: Decision) -> tuple[str, list[tuple[str, ...]]]:
     return f"{said} {value.unseen:.2g} {value.steps} are in pairs without any row.", met
 
 
-def value_row(name: str, value: PolicyValue) -> dict[str, Any]:
-    """Return a row of `estimates_table`."""
-    return {"name": name} | {k: getattr(value, k) for k in ESTIMATE}
-
-
 def html_table(head: Sequence[str], rows: Sequence[Any], drawn: Sequence[str] = ()) -> str:
     """Return a table whose first column names the rows; drawn: figures of intervals after it."""
     titles = [f"<th scope='col'>{html.escape(x)}</th>" for x in head]
@@ -299,7 +293,7 @@ def html_table(head: Sequence[str], rows: Sequence[Any], drawn: Sequence[str] = 
 def estimates_table(rows: Sequence[Mapping[str, Any]], zero: bool = False) -> str:
     """Return a table of estimates with a drawing of each interval; zero: with a mark at 0."""
     head = ["", "value", "std. error", "low", "high"]
-    cells = [[r["name"], *(show(r[k]) for k in ESTIMATE)] for r in rows]
+    cells = [[r["name"], *(show(r[k]) for k in Estimate._fields)] for r in rows]
     if "effective" in rows[0]:
         head.append("effective episodes")
         cells = [[*c, f"{r['effective']:.1f}"] for c, r in zip(cells, rows, strict=True)]

@@ -84,6 +84,11 @@ class Estimate(NamedTuple):
     high: float
 
 
+def value_row(name: Any, value: PolicyValue) -> dict[str, Any]:
+    """Return the row of a value in a table of estimates."""
+    return {"name": name} | {k: getattr(value, k) for k in Estimate._fields}
+
+
 @add_repr
 @dataclass(frozen=True, repr=False)
 class PolicyValues:
@@ -118,9 +123,7 @@ class PolicyValues:
 
     def to_pandas(self) -> Any:
         """Return a data frame with a row for each value."""
-        keys = "value", "standard_error", "low", "high"
-        rows = [{"name": k, **{key: getattr(x, key) for key in keys}} for k, x in self.each.items()]
-        return to_frame(rows).set_index("name")
+        return to_frame([value_row(k, x) for k, x in self.each.items()]).set_index("name")
 
     def _moments(self, *names: Any) -> tuple[Array, Array]:
         """Return the values of some names and their covariance."""
