@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.planning import draw_mdp
 from benchmarks.timing import Measurement, SkippedComparison, measure_interleaved
 from upriver.features import Features
-from upriver.logs.fit import fit_counts
+from upriver.logs.fit import fit_transitions
 from upriver.logs.model import TransitionModel
 from upriver.logs.planning import plan_from_model
 from upriver.logs.value import policy_value
@@ -25,14 +25,20 @@ PLANS = ("greedy", "cautious")
 
 
 def large_log(n_states: int, n_rows: int, seed: int = 0) -> tuple[FiniteMDP, TransitionModel]:
-    """An MNL model of dense features and a log that visits all pairs alike, fitted."""
+    """An MNL model with attributes of moves, and a log that visits all pairs alike, fitted."""
     mdp, rng = draw_mdp(n_states, N_SUCCESSORS, near=False), np.random.default_rng(seed)
     task = mdp.task()
     phi = Features(task, rng.standard_normal((task.n_triples, DIMENSION)))
     prob = likelihood.probabilities(phi, rng.standard_normal(DIMENSION) / DIMENSION**0.5)
     visits = rng.multinomial(n_rows, np.full(len(task.sizes), 1 / len(task.sizes)))
     counts = rng.multinomial(visits, prob.reshape(-1, N_SUCCESSORS)).ravel().astype(float)
-    return replace(mdp, probability=prob), fit_counts(phi, counts, 1.0, task)
+    cells = dict(zip(("state", "action", "next_state"), task.triples, strict=True))
+    attributes = {f"x{i}": column for i, column in enumerate(phi.matrix.T)}
+    model = fit_transitions(
+        " + ".join(attributes), cells, states=cells | attributes, successors=cells, weights=counts,
+        regularization=1.0, horizon=task.horizon, reward=task.reward,
+    )  # fmt: skip
+    return replace(mdp, probability=prob), model
 
 
 def measure_log_decisions(

@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from studies import icu
 from upriver.checks import Array
 from upriver.features import Features, one_hot, pooled
-from upriver.logs.fit import fit_counts
+from upriver.logs.fit import fit_transitions
+from upriver.logs.model import TransitionModel
 from upriver.logs.planning import plan_from_model
 from upriver.logs.value import policy_value
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.writing import write_file
+from upriver.mnl.fit import fit_mnl
 from upriver.planning.optimum import evaluate, solve, start_value
 from upriver.play.rollouts import rollouts
 from upriver.results.plots import save_figure
@@ -53,27 +56,44 @@ def maps(task: Task) -> dict[str, Features]:
 
 
 def measure(mdp: FiniteMDP, phi: Features, counts: Array, other: Array) -> dict[str, float]:
-    """Fit, plan, and what the plan is truly worth beside what this log and another one say."""
+    """Fit, plan, and what the plan is truly worth beside what this log and another one say.
+
+    Intervals and cautious plans are those of a formula, so only the shared features have them.
+    """
     start = dict(zip(mdp.initial_states.tolist(), mdp.initial_probability.tolist(), strict=True))
     began = time.process_time()
-    model = fit_counts(phi, counts, 1.0, mdp.true_task)
+    estimate = fit_mnl(phi, counts, 1.0)
     fitted = time.process_time()
-    plan = plan_from_model(model)
+    plan = solve(estimate.to_mdp())
     planned = time.process_time()
-    found = {
+    found = dict.fromkeys(FIELDS[3:], np.nan) | {
         "value": start_value(mdp, evaluate(mdp, plan)), "planned": start_value(mdp, plan.v),
         "fit_seconds": fitted - began, "plan_seconds": planned - fitted,
     }  # fmt: skip
-    unseen = fit_counts(phi, other, 1.0, mdp.true_task)
-    asked = {"": (model, plan), "other_": (unseen, plan), "clinicians_": (model, icu.clinicians())}
+    if sparse.issparse(phi.matrix):
+        return found
+    model, unseen = (a_model(phi, x) for x in (counts, other))
+    asked = {"": (model, plan.policy), "other_": (unseen, plan.policy),
+             "clinicians_": (model, icu.clinicians())}  # fmt: skip
     for word, (by, policy) in asked.items():
         said = policy_value(by.at(start=start), policy)
         found |= {f"{word}low": said.low, f"{word}high": said.high}
     careful = plan_from_model(model.at(start=start), "cautious")
     return found | {
-        "cautious": start_value(mdp, evaluate(mdp, careful)),
+        "cautious": start_value(mdp, evaluate(mdp, careful.policy)),
         "promise": start_value(mdp, careful.v),
     }
+
+
+def a_model(phi: Features, counts: Array) -> TransitionModel:
+    """The model of a formula whose attributes of moves are the features."""
+    task, attributes = phi.task, {f"x{i}": column for i, column in enumerate(phi.matrix.T)}
+    cells = dict(zip(("state", "action", "next_state"), task.triples, strict=True))
+    return fit_transitions(
+        " + ".join(attributes), cells, states=cells | attributes, regularization=1.0,
+        weights=counts + 1e-9,  # so that every action is in the log
+        horizon=task.horizon, reward=task.reward,
+    )  # fmt: skip
 
 
 def study(folder: Path, n_logs: int = 20, sizes: Iterable[int] = SIZES) -> str:
@@ -140,7 +160,12 @@ def summary(lines: list[dict[str, Any]], clinicians: float) -> list[dict[str, An
 
 
 def share(low: Array, truth: Array | float, high: Array | float) -> float:
-    return float(np.mean((low <= truth) & (truth <= high)))
+    """How often an interval holds the truth; nan where there are none."""
+    return np.nan if np.isnan(low).any() else float(np.mean((low <= truth) & (truth <= high)))
+
+
+def percent(value: float, digits: int = 0) -> str:
+    return "–" if np.isnan(value) else f"{100 * value:.{digits}f}%"
 
 
 def as_table(rows: list[dict[str, Any]], optimum: float, clinicians: float) -> str:
@@ -152,12 +177,12 @@ def as_table(rows: list[dict[str, Any]], optimum: float, clinicians: float) -> s
         "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for r in rows:
-        covers = " | ".join(f"{100 * r[k]:.0f}%" for k in ("own", "other", "clinicians"))
-        careful = " | ".join(f"{100 * r[k]:.1f}%" for k in ("cautious", "promise"))
+        covers = " | ".join(percent(r[k]) for k in ("own", "other", "clinicians"))
+        careful = " | ".join(percent(r[k], 1) for k in ("cautious", "promise"))
         lines.append(
             f"| {r['rows']:,} | {r['features']} | {100 * r['value']:.2f}% ± "
             f"{100 * r['half']:.2f} | {100 * r['planned']:.1f}% | {covers} | {careful} | "
-            f"{100 * r['kept']:.0f}% | "
+            f"{percent(r['kept'])} | "
             f"{r['fit']:.2f} | {r['plan']:.2f} |"
         )
     return "\n".join(lines) + "\n"

@@ -39,7 +39,9 @@ def put(array, at, value):
 
 
 def fitted(**changed):
-    return up.fit_transitions(LOG, features=PHI, task=TASK, regularization=1.0, **changed)
+    return up.fit_transitions(
+        "next_state", LOG, successors="all", regularization=1.0, horizon=6, **changed
+    )
 
 
 class Plain:
@@ -180,15 +182,15 @@ CASES = {
     "a function of nothing": (lambda: up.FiniteMDP.from_functions(0, [0], lambda s, a: [s], lambda s, a, t: 1.0, lambda s, a: 0.0, 3, terminal=lambda: 0.0), r"terminal is .* function of \(s\)"),
     "a reward of four": (lambda: up.Task.from_successors([0], [0], lambda s, a: [0], 3, lambda s, a, t, u: 0.0), r"reward is .* function of \(s, a, s2\)"),
     # logs
-    "a log of two columns": (lambda: up.fit_transitions(np.zeros((5, 2), int), features=PHI, task=TASK), "the log is a ndarray; it must be"),
-    "a log that is a number": (lambda: up.fit_transitions(3, features=PHI, task=TASK), "the log is a int"),
-    "columns of two lengths": (lambda: up.fit_transitions(([0], ["left"], [0, 0]), features=PHI, task=TASK), "columns of the log have lengths"),
-    "an empty log": (lambda: up.fit_transitions(([], [], []), features=PHI, task=TASK), "the log has no rows"),
-    "a column that is not there": (lambda: up.fit_transitions({"state": [0]}, features=PHI, task=TASK), "the log has no column 'action'"),
-    "a negative weight": (lambda: fitted(weights=[1.0, -1.0]), "row 1 of the log has a weight"),
-    "a weight too few": (lambda: fitted(weights=[1.0]), "columns of the log have lengths"),
-    "half a state": (lambda: up.fit_transitions(([0.5], ["left"], [0]), features=PHI, task=TASK), "row 0 of the log has the state 0.5"),
-    "a log of another suffix": (lambda: up.fit_transitions(Path(__file__), features=PHI, task=TASK), "must end in .csv or .parquet"),
+    "a log of two columns": (lambda: up.fit_transitions("next_state", np.zeros((5, 2), int)), "the frame is a ndarray; it must be"),
+    "a log that is a number": (lambda: up.fit_transitions("next_state", 3), "the frame is a int"),
+    "columns of two lengths": (lambda: up.fit_transitions("next_state", ([0], ["left"], [0, 0])), "columns of the frame have lengths"),
+    "an empty log": (lambda: up.fit_transitions("next_state", ([], [], [])), "the frame has no rows"),
+    "a column that is not there": (lambda: up.fit_transitions("next_state", {"state": [0]}), "the frame has no column 'action'"),
+    "a negative weight": (lambda: fitted(weights=[1.0, -1.0]), "row 1 of the frame has a weight"),
+    "a weight too few": (lambda: fitted(weights=[1.0]), "columns of the frame have lengths"),
+    "half a state": (lambda: up.fit_transitions("next_state", ([0.5], ["left"], [0]), states={"state": [0, 1]}), "row 0 of the frame has the state 0.5"),
+    "a log of another suffix": (lambda: up.fit_transitions("next_state", Path(__file__)), "must end in .csv or .parquet"),
     "an unknown plan": (lambda: up.plan_from_model(fitted(), "careful"), "how is 'careful'"),
     "confidence in percent": (lambda: up.plan_from_model(fitted(), confidence=95.0), "confidence is 95.0"),
     "a plan with no model": (lambda: up.plan_from_model(AGENT), "model is a UCRLMNL"),

@@ -203,7 +203,7 @@ DATA: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "FittedMNL of choices": (fit_choices, use_choices),
     **{
         f"TransitionModel {name}": (lambda name=name: cases.log_model(name), use_model)
-        for name in ("shared", "weights", "pooled")
+        for name in ("shared", "weights")
     },
     "TransitionModel of a formula": (lambda: cases.clinic_model("clusters"), use_clinic),
     "RewardModel": (fit_rewards, use_rewards),

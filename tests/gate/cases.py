@@ -22,6 +22,7 @@ import numpy as np
 from scipy import sparse
 
 import upriver as up
+from tests.building import fit_features
 from tests.mnl.clustered import fit_clusters
 from upriver import kernels
 from upriver.agents.table import NAMES_BY_CLASS
@@ -531,7 +532,6 @@ LOG_MODELS: dict[str, tuple[str, float, str | None]] = {
     "shared": ("shared", 0.0, None),
     "weights": ("shared", 0.3, "times"),
     "one-hot": ("one-hot", 1.0, None),
-    "pooled": ("pooled 0.7", 1.0, None),
 }
 """Models of the log: features, regularization and the column of weights."""
 
@@ -539,9 +539,8 @@ LOG_MODELS: dict[str, tuple[str, float, str | None]] = {
 @cache
 def log_model(name: str) -> Any:
     features, regularization, weights = LOG_MODELS[name]
-    task = logged_problem().task()
-    return up.fit_transitions(
-        transition_log(), features=make_features(features, task), task=task, weights=weights,
+    return fit_features(
+        make_features(features, logged_problem().task()), transition_log(), weights=weights,
         regularization=regularization,
     )  # fmt: skip
 
@@ -587,11 +586,8 @@ def plan_log(name: str, how: str, **setting: Any) -> Outputs:
 
 def episodes_model() -> Any:
     """Return a model that knows the episodes of its log."""
-    task = logged_problem().task()
-    return up.fit_transitions(
-        transition_log(), features=make_features("shared", task), task=task,
-        individual="episode", step="step",
-    )  # fmt: skip
+    phi = make_features("shared", logged_problem().task())
+    return fit_features(phi, transition_log(), individual="episode", step="step")
 
 
 def check_log() -> Outputs:
@@ -827,9 +823,8 @@ def all_cases() -> dict[str, Callable[[], Outputs]]:
 
     for name in LOG_MODELS:
         made[f"log_fit_{name}"] = partial(fit_log, name)
-    for name in ("shared", "pooled"):
-        made[f"log_value_{name}"] = partial(value_policies, name)
-        made[f"log_plan_cautious_{name}"] = partial(plan_log, name, "cautious")
+    made["log_value_shared"] = partial(value_policies, "shared")
+    made["log_plan_cautious_shared"] = partial(plan_log, "shared", "cautious")
     made["log_value_discounted"] = partial(value_policies, "shared", discount=0.9)
     made["log_value_average"] = partial(value_policies, "one-hot", discount=1.0)
     made["log_plan_discounted"] = partial(plan_log, "one-hot", "greedy", discount=0.9)

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import upriver as up
-from tests.building import from_rows
+from tests.building import fit_counts, from_rows
 from upriver.envs.random_mnl import random_mnl_features
-from upriver.logs.fit import fit_counts
 
 
 class Problem(NamedTuple):

@@ -8,8 +8,8 @@ import pytest
 from scipy import special
 
 import upriver as up
+from tests.building import fit_counts, fit_features
 from upriver.logs import offpolicy, planning
-from upriver.logs.fit import fit_counts
 from upriver.logs.goodness import Cells, draw_terms, inverse_information
 from upriver.logs.value_function import PolicyValueFunction, ValueGradient, build_value_function
 
@@ -74,10 +74,9 @@ def two_step_model(log):
         ["s", "g", "b"], ["l", "r"], lambda s, a: ["g", "b"] if s == "s" else ["s"], 2,
         lambda s, a: 0.0, reward_range=(0.0, 10.0),
     )  # fmt: skip
-    return up.fit_transitions(
-        log, features=up.features.one_hot(task), task=task, regularization=1.0,
-        individual="episode", step="step",
-    )  # fmt: skip
+    return fit_features(
+        up.features.one_hot(task), log, regularization=1.0, individual="episode", step="step"
+    )
 
 
 class TestTwoSteps:
@@ -255,9 +254,7 @@ class TestStandardError:
             lambda s, a, s2: float(s == "s" and s2 == "g"),
         )  # fmt: skip
         phi = up.features.one_hot(task)
-        model = up.fit_transitions(
-            self.log(), features=phi, task=task, weights="n", regularization=1e-9
-        )
+        model = fit_features(phi, self.log(), weights="n", regularization=1e-9)
         found = up.policy_value(model.at(start="s"), np.full((3, 2), 0.5))
         self.check(found)
         assert found.unseen == 0.0  # the pairs of "g" and "b" have no rows, but one next state
@@ -368,7 +365,7 @@ class TestCautiousPlan:
 
     @pytest.mark.parametrize("w", [-0.3, 0.0, 0.4])
     def test_the_bound_of_the_other_half(self, monkeypatch, w):
-        """theta - w minus z errors: that of the ellipsoid, and that of w, without the ridge."""
+        """theta - w minus z errors: that of the ellipsoid, and that of w."""
         model, ridge = self.fit([12.0], [20.0], 2.0), 2.0
         self.draw(monkeypatch, w)
         monkeypatch.setattr(planning, "is_chosen", lambda *_: True)
@@ -377,7 +374,7 @@ class TestCautiousPlan:
         p = special.expit(theta)
         assert 12 - 20 * p == pytest.approx(ridge * theta)
         c = 1 / (20 * p * (1 - p) + ridge)
-        below = w + special.ndtri(0.9) * np.sqrt(c + c - ridge * c**2)
+        below = w + special.ndtri(0.9) * np.sqrt(c + c)
         assert plan.v[0, 0] == pytest.approx(special.expit(theta - below))
 
     @pytest.mark.parametrize(

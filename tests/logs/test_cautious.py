@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import upriver as up
+from tests.building import fit_counts
 from upriver.logs import planning
-from upriver.logs.fit import fit_counts
 from upriver.logs.value_function import build_value_function, shifted_probabilities
 
 from .coverage import PROBLEMS, a_log
@@ -92,19 +92,14 @@ def test_a_bound_is_not_above_the_estimate():
 
 
 def test_draws_are_errors_of_the_estimate(rng):
-    """For dense, one-hot and pooled features: their variance is that of estimates from logs that
-    the model writes, C I C = C - ridge C C; a model with covariates draws from its covariance."""
-    problem = PROBLEMS["river"]()
-    task, counts = problem.mdp.true_task, a_log(problem, 60, 0)
-    for phi in (problem.phi, up.features.one_hot(task), up.features.pooled(problem.phi)):
-        model = fit_counts(phi, counts, 1.0, task)
-        function, d = build_value_function(model, []), len(model.theta)
-        drawn = np.array([function.draw(rng)[:d] for _ in range(4000)])
-        slope = rng.normal(size=drawn.shape[1])
-        image = model.fitted.covariance @ slope
-        expected = float(slope @ image - image @ image)
-        assert (drawn @ slope).var() == pytest.approx(expected, rel=0.1)
-        assert abs((drawn @ slope).mean()) < 4 * np.sqrt(expected / 4000)
+    """Their covariance is that of the estimate."""
+    model = fitted(PROBLEMS["river"](), 60)
+    function, d = build_value_function(model, []), len(model.theta)
+    drawn = np.array([function.draw(rng)[:d] for _ in range(4000)])
+    slope = rng.normal(size=drawn.shape[1])
+    expected = float(slope @ model.fitted.covariance @ slope)
+    assert (drawn @ slope).var() == pytest.approx(expected, rel=0.1)
+    assert abs((drawn @ slope).mean()) < 4 * np.sqrt(expected / 4000)
 
 
 def test_rewards_and_starts(rng):
@@ -167,15 +162,14 @@ def test_promises_among_many_choices(n_states, n_arms, gap, rng):
 
 
 def test_the_same_in_other_units():
-    """Rewards 10 + 5 r, some of it of the next state and at the end: 10 H + 5 value, all of it."""
+    """Rewards 10 + 5 r, some of it of the next state: 10 H + 5 value, all of it."""
     problem = PROBLEMS["river"]()
     counts, task = a_log(problem, 60, 0), problem.mdp.true_task
-    last = np.linspace(-1.0, 2.0, task.n_states)
     pay = np.random.default_rng(1).uniform(size=task.n_triples)
     said = []
     for low, unit in ((0.0, 1.0), (10.0, 5.0)):
         there = replace(task, reward=low + unit * task.reward, next_state_reward=unit * pay,
-                        terminal=unit * last, reward_range=None)  # fmt: skip
+                        reward_range=None)  # fmt: skip
         phi = up.Features(there, problem.phi.matrix)
         model = fit_counts(phi, counts, 1e-6, there)
         plan = up.plan_from_model(model.at(start=2), "cautious")

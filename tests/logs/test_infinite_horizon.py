@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import upriver as up
-from upriver.logs.fit import fit_counts
 from upriver.logs.value_function import evaluate_policy, policy_table
 from upriver.planning import policy_iteration
 from upriver.planning.infinite_horizon import plan_model
@@ -29,10 +28,9 @@ def model(rng):
 
 def with_next_state_reward(model):
     """The same with a reward that depends on the next state too."""
-    next_state_reward = np.cos(np.arange(TASK.n_triples))[None]
-    return replace(
-        model, task=replace(TASK, next_state_reward=next_state_reward, reward_range=None)
-    )
+    pay = np.cos(np.arange(TASK.n_triples))[None]
+    task = replace(TASK, next_state_reward=pay, reward_range=None)
+    return fit(task, PHI, model.counts)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -57,9 +55,10 @@ def test_value_and_gradient(model, rng, setting, kind, next_state_reward):
     steps = 1.0 if setting["discount"] == 1.0 else 1.0 / (1.0 - setting["discount"])
     assert found.occupancy.sum() == pytest.approx(steps)
     slope = PHI.matrix.T @ found.weight[0]
-    for j, unit in enumerate(np.eye(len(slope)) * 1e-5):
+    rounding = max(1e-8, 3e-10 * steps)  # of values that grow with the number of steps
+    for j, unit in enumerate(np.eye(len(slope)) * 1e-4):
         rise = value(model.fitted.theta + unit).value - value(model.fitted.theta - unit).value
-        assert slope[j] == pytest.approx(rise / 2e-5, rel=1e-6, abs=1e-8)
+        assert slope[j] == pytest.approx(rise / 2e-4, rel=1e-6, abs=rounding)
 
 
 @pytest.mark.parametrize("setting", SETTINGS[1:])
@@ -120,14 +119,12 @@ def test_the_planner_of_learners_finds_the_same_values(model, setting):
 def test_a_cycle_settles_where_its_equations_are_not_solved(monkeypatch):
     """Three states in turn, of which one pays: values that are only iterated would go round."""
     names = ["a", "b", "c"]
-    task = up.Task.from_successors(
-        names, ["go"], lambda s, a: [names[(names.index(s) + 1) % 3]], 3,
-        lambda s, a: float(s == "c"),
+    mdp = up.FiniteMDP.from_functions(
+        "a", ["go"], lambda s, a: [names[(names.index(s) + 1) % 3]], lambda s, a, s2: 1.0,
+        lambda s, a: float(s == "c"), 3,
     )  # fmt: skip
-    phi = up.Features(task, np.ones((3, 1)))
-    model = fit_counts(phi, np.ones(3), 1.0, task)
     monkeypatch.setattr(policy_iteration, "MAX_BAND_OPERATIONS", 0.0)
-    plan = up.plan_from_model(model.at(discount=1.0))
+    plan = up.solve(mdp, average=True)
     assert plan.gain == pytest.approx(1 / 3, abs=1e-8) and plan.error <= 1e-8
 
 
@@ -140,7 +137,8 @@ def test_a_discount_close_to_one_is_the_average(model):
 
 
 def test_steps_without_data_are_reported(rng):
-    half = fit(TASK, PHI, logged(MDP, rng, 50, range(4)), 0.1)
+    three = up.Features(TASK, PHI.matrix[:, :3])  # without that of the last state
+    half = fit(TASK, three, logged(MDP, rng, 50, range(4)), 0.1)
     for setting, words in ((SETTINGS[1], "discounted steps are in"), (SETTINGS[3], "of all steps")):
         result = up.policy_value(half.at(**setting), np.ones(5, int))
         assert result.unseen > 0.0 and words in result.summary()
@@ -154,13 +152,9 @@ def test_a_task_with_an_infinite_horizon_needs_no_discount(model):
 
 
 def apart():
-    """Two states that one never leaves."""
-    task = up.Task(2, 1, 4, np.arange(3), np.array([0, 1]), np.array([[0.0], [1.0]]))
-    phi = up.Features(task, np.zeros((2, 1)))
-    return up.fit_transitions(task.triples, features=phi, task=task, regularization=1.0)
-
-
-BY_STEP = replace(TASK, reward=np.zeros((8, 5, 2)))
+    """Two pairs of states that one never leaves."""
+    log = [0, 0, 1, 1, 2, 2, 3, 3], [0] * 8, [0, 1, 0, 1, 2, 3, 2, 3]
+    return up.fit_transitions("next_state", log, horizon=4, reward={1: 1.0}, regularization=1.0)
 
 
 @pytest.mark.parametrize(
@@ -172,9 +166,9 @@ BY_STEP = replace(TASK, reward=np.zeros((8, 5, 2)))
         (lambda m: m.at(horizon=3, discount=True, reward={}), "discount is True"),
         (lambda m: up.plan_from_model(m, "pessimistic"), "how is 'pessimistic'; it must be one of"),
         (lambda m: up.policy_value(m.at(discount=0.9), [[0] * 5, [1] * 5]), r"shape \(2, 5\)"),
-        (lambda m: up.policy_value(apart().at(discount=1.0), [0, 0]), "has 2 sets of stat"),
+        (lambda m: up.policy_value(apart().at(discount=1.0), [0] * 4), "has 2 sets of stat"),
         (lambda m: up.plan_from_model(apart().at(discount=1.0)), "has 2 sets of states"),
-        (lambda m: replace(m, task=BY_STEP).at(discount=0.9), "reward has shape"),
+        (lambda m: m.at(discount=0.9, reward=np.zeros((8, 5, 2))), "reward has shape"),
     ],
 )
 def test_bad_calls_are_one_sentence(model, call, message):

@@ -3,12 +3,13 @@ import pytest
 from scipy import optimize
 
 import upriver as up
-from tests.building import from_rows
+from tests.building import fit_features, from_rows
 from upriver.mnl.likelihood import probabilities
 from upriver.planning import start_value
 
 MDP = up.envs.riverswim(4, 10)
 TASK = MDP.task("known")
+PHI = up.features.shared(TASK)
 
 
 def draw(rng, m, task=TASK, mdp=MDP):
@@ -34,7 +35,7 @@ def log(rng):
 
 @pytest.fixture
 def model(log):
-    return up.fit_transitions(log, features=up.features.shared(TASK), task=TASK)
+    return fit_features(PHI, log)
 
 
 def test_every_form_of_a_log_gives_the_same_fit(log, model, tmp_path):
@@ -46,29 +47,23 @@ def test_every_form_of_a_log_gives_the_same_fit(log, model, tmp_path):
     frame = pd.DataFrame(log)
     frame.to_csv(tmp_path / "log.csv", index=False)
     parquet.write_table(pa.table(log), tmp_path / "log.parquet")
-    phi = up.features.shared(TASK)
     forms = [
         frame, pl.DataFrame(log), str(tmp_path / "log.csv"), tmp_path / "log.parquet",
         tuple(log.values()), pa.table(log),
     ]  # fmt: skip
     for form in forms:
-        np.testing.assert_array_equal(
-            up.fit_transitions(form, features=phi, task=TASK).counts, model.counts
-        )
+        np.testing.assert_array_equal(fit_features(PHI, form).counts, model.counts)
     renamed = frame.set_axis(["from", "by", "to"], axis=1)
-    again = up.fit_transitions(renamed, features=phi, task=TASK, columns=("from", "by", "to"))
+    again = fit_features(PHI, renamed, columns=("from", "by", "to"))
     np.testing.assert_array_equal(again.counts, model.counts)
 
 
 def test_weights_count_rows(log, rng):
-    phi = up.features.shared(TASK)
     weights = rng.integers(0, 4, size=len(log["state"]))
     repeated = {k: np.repeat(v, weights) for k, v in log.items()}
-    expected = up.fit_transitions(repeated, features=phi, task=TASK)
-    given = up.fit_transitions(log, features=phi, task=TASK, weights=weights)
-    by_name = up.fit_transitions(
-        {**log, "times": weights}, features=phi, task=TASK, weights="times"
-    )
+    expected = fit_features(PHI, repeated)
+    given = fit_features(PHI, log, weights=weights)
+    by_name = fit_features(PHI, {**log, "times": weights}, weights="times")
     for other in (given, by_name):
         np.testing.assert_array_equal(other.counts, expected.counts)
 
@@ -87,7 +82,7 @@ def test_the_estimate_is_the_maximum_and_covers_the_truth(model):
         "a=1 interior right": np.log(0.35 / 0.6),
         "a=1 last left": np.log(0.4 / 0.6),
     }
-    rows = {r["name"]: r for r in model.table()}
+    rows = dict(zip(PHI.names, model.table(), strict=True))
     assert set(rows) == set(truth)
     for name, value in truth.items():
         # 3.5 standard errors, so that the fixed seed is no accident
@@ -103,7 +98,7 @@ def test_likelihood_ratio_is_calibrated_and_has_power(rng):
     p_values = []
     for _ in range(150):
         logged = named(draw(rng, 1000))
-        models = [up.fit_transitions(logged, features=phi, task=TASK) for phi in (small, large)]
+        models = [fit_features(phi, logged) for phi in (small, large)]
         test = models[1].likelihood_ratio(models[0])
         assert test.degrees == 1
         p_values.append(test.p_value)
@@ -112,35 +107,30 @@ def test_likelihood_ratio_is_calibrated_and_has_power(rng):
     assert gap < 1.95 / np.sqrt(150)
     false = up.Features(TASK, small.matrix[:, [0, 2, 3]])  # that going back is as likely as staying
     logged = named(draw(rng, 1000))
-    right, wrong = (up.fit_transitions(logged, features=phi, task=TASK) for phi in (small, false))
+    right, wrong = (fit_features(phi, logged) for phi in (small, false))
     assert right.likelihood_ratio(wrong).p_value < 1e-3
 
 
 def test_the_settings_of_the_search_reach_features(log, model):
-    phi = up.features.shared(TASK)
     with pytest.warns(up.ConvergenceWarning, match="did not converge in 1 iterations"):
-        short = up.fit_transitions(log, features=phi, task=TASK, max_iter=1)
+        short = fit_features(PHI, log, max_iter=1)
     assert not short.fitted.converged and short.llf < model.llf
-    rough = up.fit_transitions(log, features=phi, task=TASK, tol=1.0)
+    rough = fit_features(PHI, log, tol=1.0)
     assert rough.fitted.n_iter < model.fitted.n_iter
 
 
 def test_models_that_cannot_be_compared(model, log, rng):
     with pytest.raises(ValueError, match="another log"):
-        model.likelihood_ratio(
-            up.fit_transitions(named(draw(rng, 3000)), features=model.features, task=TASK)
-        )
+        model.likelihood_ratio(fit_features(PHI, named(draw(rng, 3000))))
     noise = up.Features(TASK, rng.normal(size=(TASK.n_triples, 4)))
-    better = up.Features(TASK, model.features.matrix[:, :3])
-    smaller = up.fit_transitions(log, features=better, task=TASK)
+    better = up.Features(TASK, PHI.matrix[:, :3])
+    smaller = fit_features(better, log)
     with pytest.raises(ValueError, match="not nested: its log-likelihood"):
-        up.fit_transitions(log, features=noise, task=TASK).likelihood_ratio(smaller)
+        fit_features(noise, log).likelihood_ratio(smaller)
     with pytest.raises(ValueError, match="must have fewer"):
         model.likelihood_ratio(model)
     with pytest.raises(ValueError, match="needs regularization=0"):
-        model.likelihood_ratio(
-            up.fit_transitions(log, features=model.features, task=TASK, regularization=1.0)
-        )
+        model.likelihood_ratio(fit_features(PHI, log, regularization=1.0))
 
 
 def test_greedy_plan_of_a_large_log_is_nearly_optimal(model):
@@ -150,28 +140,13 @@ def test_greedy_plan_of_a_large_log_is_nearly_optimal(model):
     assert up.Policy.from_plan(plan, TASK).act(0, 0) == "right"
 
 
-def test_one_hot_and_dense_give_one_plan(log):
-    sparse = up.features.one_hot(TASK)
-    dense = up.Features(TASK, sparse.matrix.toarray())
-    plans = [
-        up.plan_from_model(
-            up.fit_transitions(log, features=phi, task=TASK, regularization=0.1), "cautious"
-        )
-        for phi in (sparse, dense)
-    ]
-    np.testing.assert_allclose(plans[0].v, plans[1].v, rtol=1e-9)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"next_state": 3}, r"row 5 of the log goes from \(0, 'right'\) to 3.*successors 0, 1$"),
-        ({"next_state": 9}, "row 5 of the log has the next state 9; it must be 0 to 3"),
-        ({"state": -1}, "row 5 of the log has the state -1"),
-        (
-            {"action": "up"},
-            "row 5 of the log has the action 'up'; it must be one of 'left', 'right'",
-        ),
+        ({"next_state": 3}, r"row 5 of the frame goes from \(0, 'right'\) to 3.*successors 0, 1$"),
+        ({"next_state": 9}, "row 5 of the frame has the next state 9; it must be one of 0, 1"),
+        ({"state": -1}, "row 5 of the frame has the state -1"),
+        ({"action": "up"}, r"row 5 of the frame goes from \(0, 'up'\) to 0, which is not among"),
     ],
 )
 def test_a_bad_row_is_named(change, message, tmp_path):
@@ -180,12 +155,11 @@ def test_a_bad_row_is_named(change, message, tmp_path):
     log = {"state": [0] * 8, "action": ["right"] * 8, "next_state": [0] * 8}
     for column, value in change.items():
         log[column][5] = value
-    phi = up.features.shared(TASK)
     with pytest.raises(ValueError, match=message):
-        up.fit_transitions(log, features=phi, task=TASK)
+        fit_features(PHI, log)
     pd.DataFrame(log).to_csv(tmp_path / "log.csv", index=False)
     with pytest.raises(ValueError, match=r"log\.csv:7 "):  # the line of the file, below the head
-        up.fit_transitions(tmp_path / "log.csv", features=phi, task=TASK)
+        fit_features(PHI, tmp_path / "log.csv")
 
 
 @pytest.mark.parametrize("form", ["lists", "mapping", "frame", "parquet"])
@@ -210,7 +184,7 @@ def test_states_that_are_tuples_work_in_every_form(form, tmp_path):
         "frame": pd.DataFrame(log),
         "parquet": tmp_path / "log.parquet",
     }[form]
-    model = up.fit_transitions(given, features=phi, task=task, regularization=1.0)
+    model = fit_features(phi, given, regularization=1.0)
     assert model.counts.tolist() == [0, 1, 1, 1, 0, 0, 1, 0, 0]
 
 
@@ -225,13 +199,13 @@ def test_a_fit_looks_only_at_pairs_of_the_log():
     task = up.Task(n_states, 10, 5, indptr, np.concatenate(sets), np.zeros((n_states, 10)))
     phi = up.Features(task, rng.normal(size=(task.n_triples, 12)))
     g, place = np.array([5, 77, 900, 3000]), np.array([0, 3, 7, 59])
-    log = (g // 10, g % 10, task.successors[g * width + place])
-    model = up.fit_transitions(log, features=phi, task=task, regularization=1.0)
-    assert len(visited(phi, model.counts, 1.0).visits) == 4
+    counts = np.bincount(g * width + place, minlength=task.n_triples)
+    fitted = up.fit_mnl(phi, counts, regularization=1.0)
+    assert len(visited(phi, counts, 1.0).visits) == 4
     x = phi.matrix[(indptr[g][:, None] + np.arange(width)).ravel()]
     chosen = np.arange(width) == place[:, None]
     few = up.fit_choices(x, chosen.ravel(), np.repeat(g, width), regularization=1.0)
-    np.testing.assert_allclose(model.fitted.theta, few.theta, atol=1e-8)
+    np.testing.assert_allclose(fitted.theta, few.theta, atol=1e-8)
 
 
 def test_damaged_files_are_refused_with_a_sentence(log, rng, tmp_path):
@@ -241,7 +215,6 @@ def test_damaged_files_are_refused_with_a_sentence(log, rng, tmp_path):
     path = tmp_path / "log.parquet"
     parquet.write_table(pa.table({k: v[:50] for k, v in log.items()}), path)
     whole = path.read_bytes()
-    phi = up.features.shared(TASK)
     refused = 0
     for i in range(300):
         damaged = bytearray(whole)
@@ -252,7 +225,7 @@ def test_damaged_files_are_refused_with_a_sentence(log, rng, tmp_path):
                 damaged[at] ^= int(rng.integers(1, 256))
         path.write_bytes(bytes(damaged))
         try:
-            up.fit_transitions(path, features=phi, task=TASK, regularization=1.0)
+            fit_features(PHI, path, regularization=1.0)
         except ValueError as error:  # a sentence that names the file or the row
             assert "log.parquet" in str(error) and "\n" not in str(error)
             refused += 1
@@ -269,19 +242,3 @@ def test_uniform_play_takes_every_available_action_alike(rng):
         found = np.bincount(played[:, s], minlength=4) / n
         assert np.abs(found - shares).max() < 4.5 * np.sqrt(2 / 9 / n)
         assert found[1] == 0.0 or s == 1
-
-
-@pytest.mark.parametrize("kind", ["sparse", "pooled"])
-def test_the_wald_test_takes_any_features(kind, rng):
-    task = up.envs.riverswim(4).task("local")
-    phi = up.features.one_hot(task)
-    if kind == "pooled":
-        phi = up.features.pooled(up.features.shared(task), 0.5)
-    s, a, following = task.triples
-    some = rng.integers(0, task.n_triples, 300)
-    log = (s[some], np.array(list(task.action_names))[a[some]], following[some])
-    model = up.fit_transitions(log, features=phi, regularization=1.0)
-    matrix = phi.matrix.toarray()
-    dense = up.fit_transitions(log, features=up.Features(task, matrix), regularization=1.0)
-    names, others = model.coefficient_names[1:3], dense.coefficient_names[1:3]
-    assert model.wald(names).statistic == pytest.approx(dense.wald(others).statistic, rel=1e-6)

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 import upriver as up
+from tests.building import fit_features
 from upriver.logs.offpolicy import (
     build_episodes,
     importance_ratios,
@@ -47,7 +48,7 @@ EPISODES = {"individual": "episode", "step": "step"}
 
 
 def fit(log, **options):
-    return up.fit_transitions(log, features=PROBLEM.phi, task=TASK, **EPISODES, **options)
+    return fit_features(PROBLEM.phi, log, **(EPISODES | options))
 
 
 @pytest.fixture(scope="module")
@@ -57,19 +58,20 @@ def model(log):
 
 def same_episodes(one, other):
     """Whether the episodes of two models have the same rows; their propensities are estimates."""
-    names = "states", "pairs", "following", "rewards", "there", "last", "weights", "left", "stays"
+    names = "states", "pairs", "following", "rewards", "there", "weights", "left", "stays"
     one, other = build_episodes(one), build_episodes(other)
     return all(np.array_equal(getattr(one, n), getattr(other, n)) for n in names)
 
 
 def test_by_hand():
     """Two arms, four episodes: the weights and the estimates by hand."""
-    task = up.Task(2, 2, 1, [0, 1, 2, 3, 4], [1, 1, 1, 1], np.array([[0.25, 1.0], [0, 0]]))
-    log = {"state": [0] * 4, "action": [0, 0, 0, 1], "next_state": [1] * 4,
+    log = {"state": [0] * 4, "action": [0, 0, 0, 1], "next_state": [1, 2, 1, 2],
            "episode": [1, 2, 3, 4], "step": [0] * 4}  # fmt: skip
-    phi = up.features.one_hot(task)
-    model = up.fit_transitions(log, features=phi, task=task, regularization=1.0, **EPISODES)
-    found = up.check_policy_value(model, np.array([[0.5, 0.5], [0.5, 0.5]]))
+    model = up.fit_transitions(
+        "next_state", log, successors=lambda s, a: [] if s else [1, 2], regularization=1.0,
+        horizon=1, reward=np.array([[0.25, 1.0], [0, 0], [0, 0]]), **EPISODES,
+    )  # fmt: skip
+    found = up.check_policy_value(model, np.full((3, 2), 0.5))
     rows = {r["name"]: r for r in found.rows}
     # weights 2/3, 2/3, 2/3, 2: mean 1
     assert rows["weighted importance sampling"]["value"] == pytest.approx(0.625)
@@ -80,11 +82,12 @@ def test_by_hand():
 
 def test_importance_sampling_has_no_value_where_no_episode_follows_the_policy():
     """The policy goes right twice, and no episode of the log does: the second step is unknown."""
-    task = up.Task(2, 2, 2, [0, 1, 2, 3, 4], [0, 1, 0, 1], np.array([[0.0, 1.0], [0.0, 1.0]]))
     log = {"state": [0, 1, 0, 0], "action": [1, 0, 0, 1], "next_state": [1, 0, 0, 1],
            "episode": [1, 1, 2, 2], "step": [0, 1, 0, 1]}  # fmt: skip
-    phi = up.features.one_hot(task)
-    model = up.fit_transitions(log, features=phi, task=task, regularization=1.0, **EPISODES)
+    model = up.fit_transitions(
+        "next_state", log, successors="all", regularization=1.0, horizon=2,
+        reward=np.array([[0.0, 1.0], [0.0, 1.0]]), **EPISODES,
+    )  # fmt: skip
     found = up.check_policy_value(model, np.ones((2, 2), int))
     rows = {r["name"]: r for r in found.rows}
     assert np.isnan(rows["weighted importance sampling"]["value"])
@@ -174,7 +177,7 @@ def test_doubly_robust_needs_only_one_to_be_right(model):
 def test_a_wrong_model_is_found(log):
     """Features that say nothing: the model's value is off, and the checks say so."""
     nothing = up.Features(TASK, 1e-9 * np.ones((TASK.n_triples, 1)) * TASK.successors[:, None])
-    wrong = up.fit_transitions(log, features=nothing, task=TASK, regularization=1.0, **EPISODES)
+    wrong = fit_features(nothing, log, regularization=1.0, **EPISODES)
     found = up.check_policy_value(wrong, "behaviour")
     assert "disagrees with weighted importance sampling" in found.verdict
 
@@ -192,7 +195,7 @@ def test_states_may_say_which_short_episodes_have_ended(log):
     """Actions leave these states, so without `ended` all short episodes are censored."""
     frame = pd.DataFrame(log)
     frame = frame[(frame["step"] < 3) | (frame["episode"] % 2 == 0)]
-    ends = list(TASK.state_names)[:4]
+    ends = [tuple(x) for x in TASK.state_names][:4]
     frame = frame.assign(over=[s in ends for s in frame["next_state"]])
     column, states, censored = (
         up.check_policy_value(fit(frame, ended=x), "behaviour").rows for x in ("over", ends, None)
@@ -206,7 +209,7 @@ def test_bad_logs_are_named(log):
     some = np.asarray(log["step"]) < 3
     short = {k: list(compress(v, some)) for k, v in log.items()}
     for options, message in (
-        ({"individual": "visit"}, "the log has no column 'visit'"),
+        ({"individual": "visit"}, "the frame has no column 'visit'"),
         ({"individual": None, "step": None, "ended": ["gone"]}, "ended is .*; it needs individual"),
         ({}, "no episode of the log is followed beyond step 3; the horizon is 12"),
         ({"ended": ["gone"]}, "ended names the state 'gone'; it must be one of"),
@@ -216,7 +219,7 @@ def test_bad_logs_are_named(log):
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             given = EPISODES | options
-            model = up.fit_transitions(short, features=PROBLEM.phi, task=TASK, **given)
+            model = fit(short, **given)
             up.check_policy_value(model, "behaviour")
 
 
@@ -236,7 +239,7 @@ class TestTheOrderOfAnEpisode:
         broken = np.flatnonzero((rows["state"] != rows["next_state"]) & (rows["step"] == 4))[0]
         episode = rows["episode"][broken]
         for frame, message in (
-            (rows.assign(step=rows["step"].astype(str)), "column 'step' of the log holds words"),
+            (rows.assign(step=rows["step"].astype(str)), "column 'step' of the frame holds words"),
             (rows.assign(step=rows["step"].where(~at, 3)), "episode 17 .* more than one row of step"
                                                            " 3;"),
             (rows.drop(index=broken), f"episode '?{episode}'? of the log goes to another state at "
@@ -414,9 +417,7 @@ class TestTwoSteps:
     def model(self, log, **options):
         task = up.Task(2, 2, 2, np.arange(5) * 2, [0, 1] * 4, self.reward)
         phi = up.features.one_hot(task)
-        return up.fit_transitions(
-            log, features=phi, task=task, regularization=1.0, **EPISODES, **options
-        )
+        return fit_features(phi, log, regularization=1.0, **EPISODES, **options)
 
     def values(self, model):
         """Q and V of the policy under the model, backwards by hand."""
@@ -590,7 +591,7 @@ def verdicts(n_logs, censored, wrong=False, n=200, by_state=False):
     for seed in range(n_logs):
         log = panel(np.random.default_rng([seed, 1]), seed, n, censored, by_state)
         x = up.Features(task, phi.matrix[:, :2]) if wrong else phi
-        model = up.fit_transitions(log, features=x, task=task, regularization=1e-3, **EPISODES)
+        model = fit_features(x, log, regularization=1e-3, **EPISODES)
         off += "disagrees" in up.check_policy_value(model, policy).verdict
     return off / n_logs
 

@@ -170,17 +170,20 @@ def test_stationary_plans_are_matched_by_name():
 
 def test_a_plan_is_valued_by_name_under_a_fitted_log():
     mdp, other = house(), house(*OTHER)
-    played = up.rollouts(other, np.ones(3, int), 200, seed=0)
+    played = up.rollouts(other, np.full((3, 2), 0.5), 200, seed=0)
     log = [x.ravel() for x in (played.states[:, :-1], played.actions, played.states[:, 1:])]
     names = other.true_task
     rows = [
         (names.state_names[s], names.action_names[a], names.state_names[t])
         for s, a, t in zip(*log, strict=True)
     ]
-    task = other.task("full")
-    phi = up.features.one_hot(task)
-    log = list(zip(*rows, strict=True))
-    model = up.fit_transitions(log, features=phi, task=task, regularization=0.1)
+    paid = dict(zip(names.state_names, names.reward.tolist(), strict=True))
+    number = {a: i for i, a in enumerate(names.action_names)}
+    model = up.fit_transitions(
+        "C(next_state):C(action)", list(zip(*rows, strict=True)), successors="all",
+        states={"state": list(names.state_names)}, regularization=0.1, horizon=names.horizon,
+        reward=lambda s, a: paid[s][number[a]],
+    )  # fmt: skip
     plan = up.solve(mdp)
     by_plan = up.policy_value(model.at(start="hall"), plan).value
     assert by_plan == pytest.approx(

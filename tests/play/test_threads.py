@@ -200,13 +200,17 @@ def test_threads_share_the_features_of_fits(features):
 def test_threads_share_the_features_of_a_log(features):
     task, log = cases.logged_problem().task(), cases.transition_log()
     phi = cases.make_features(features, task)
-    rows = np.arange(len(log["state"]))
+    states, actions = list(task.state_names), list(task.action_names)
+    s, s2 = (np.array([states.index(x) for x in log[c]]) for c in ("state", "next_state"))
+    pair = s * task.n_actions + np.array([actions.index(x) for x in log["action"]])
+    key = np.repeat(np.arange(len(task.sizes)), task.sizes) * task.n_states + task.successors
+    row = np.searchsorted(key, pair * task.n_states + s2)
 
     def work(seed):
-        chosen = np.random.default_rng(seed).choice(rows, 300)
-        part = {name: [column[i] for i in chosen] for name, column in log.items()}
-        model = up.fit_transitions(part, features=phi, task=task, regularization=1.0)
-        return model.fitted.theta, model.fitted.standard_errors
+        chosen = np.random.default_rng(seed).choice(len(row), 300)
+        counts = np.bincount(row[chosen], minlength=task.n_triples)
+        found = up.fit_mnl(phi, counts, 1.0)
+        return found.theta, found.standard_errors
 
     serial, threads = results_in_threads(work, 12)
     assert serial == threads
@@ -229,9 +233,9 @@ def test_threads_share_an_mdp_that_is_solved(setting):
     assert serial == threads
 
 
-@pytest.mark.parametrize("features", ["shared", "pooled"])
-def test_threads_share_a_fitted_model(features):
-    model = cases.log_model(features)
+@pytest.mark.parametrize("name", ["shared", "weights"])
+def test_threads_share_a_fitted_model(name):
+    model = cases.log_model(name)
 
     def work(seed):
         policy = np.random.default_rng(seed).integers(cases.CHOICES, size=cases.STATES)

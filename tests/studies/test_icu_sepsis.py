@@ -46,12 +46,10 @@ def test_a_log_is_fitted_and_planned_with_quickly(mdp):
     """A thousand rows with pooled features: a plan that beats the clinicians."""
     from studies.icu_sepsis import a_log, maps
 
-    from upriver.logs.fit import fit_counts
-
     counts = a_log(mdp, 1000, 0)
     assert counts.sum() == 1000
     phi = maps(mdp.true_task)["shared"]
     assert phi.dimension == 14 and np.isfinite(phi.matrix).all()
-    plan = up.plan_from_model(fit_counts(phi, counts, 1.0, mdp.true_task))
+    plan = up.solve(up.fit_mnl(phi, counts, 1.0).to_mdp())
     worth = up.evaluate(mdp, plan)[0][mdp.initial_states] @ mdp.initial_probability
     assert 0.83 < worth < 0.876

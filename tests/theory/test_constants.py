@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import upriver as up
+from tests.building import fit_counts
 from upriver.mnl import model, online
 from upriver.mnl.radii import Evidence
 from upriver.play.checkpoints import spawn_generators
@@ -92,16 +93,14 @@ def test_a_p_value_by_simulation_counts_the_log_itself():
     """(1 + as bad) / (1 + drawn): never 0, so the level is kept however few logs are drawn."""
     mdp = up.envs.riverswim(8, 4)
     task = mdp.true_task
-    s, a, s2 = task.triples
-    log = {"state": s, "action": [task.actions[i] for i in a], "next_state": s2}
     counts = np.rint(400.0 * mdp.probability[0])
     counts[task.rows(3, 1)] = [300.0, 50.0, 50.0]  # one pair against the stream
-    fitted = up.fit_transitions(log, features=up.features.shared(task), task=task, weights=counts)
+    fitted = fit_counts(up.features.shared(task), counts)
     found = fitted.goodness_of_fit(replicates=49)
     judged = {(row["state"], row["action"]): row["p_value"] for row in found.rows}
     assert found.p_value == judged[3, task.actions[1]] == min(judged.values()) == 1 / 50
     counts[task.rows(3, 1)] = [36.0, 224.0, 140.0]  # nearly with it: now chance has a say
-    fitted = up.fit_transitions(log, features=up.features.shared(task), task=task, weights=counts)
+    fitted = fit_counts(up.features.shared(task), counts)
     found = [fitted.goodness_of_fit(49, seed).p_value for seed in (0, 0, 1, 2, 3)]
     assert found[0] == found[1] and len(set(found)) > 1
 

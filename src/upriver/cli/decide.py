@@ -86,7 +86,6 @@ def decide(
         cluster=cluster, weights=weights, regularization=regularization, missing=missing,
         individual=individual, step=step, ended=ended, propensity=propensity, reward=outcomes,
     )  # fmt: skip
-    assert model.log is not None
     space = model.log.space
     if isinstance(planned, dict):
         known = {**model.log.outcomes(), **{s: s for s in space.states}}

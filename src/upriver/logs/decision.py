@@ -116,7 +116,7 @@ class Decision:
                         "these numbers.")  # fmt: skip
         if isinstance(self.checks, ValueChecks) and "disagrees" in self.checks.verdict:
             said.append("Checks that do not rely on the model disagree with it.")
-        return said + list(() if self.model.log is None else self.model.log.notes)
+        return said + list(self.model.log.notes)
 
     @property
     def validity(self) -> str:
@@ -176,7 +176,7 @@ def decide(
         `save("decision.html")` writes the page.
     """
     model = for_population(model)
-    if model.setting[0] is None and model.setting[1] is None and model.log is not None:
+    if model.setting[0] is None and model.setting[1] is None:
         raise ValueError("the model has no horizon and no discount; give one: "
                          "model.at(horizon=..., reward=...)")  # fmt: skip
     policy, w, adjustment = plan, None, GIVEN
@@ -212,15 +212,15 @@ def decide(
         goodness_of_fit=fit, checks=checks,
         by=None if by is None else (by, compare_policies(model, policy, confidence=confidence,
                                                          by=by)),
-        source="a frame" if model.log is None else model.log.source,
+        source=model.log.source,
     )  # fmt: skip
 
 
 def reward_text(model: TransitionModel) -> str:
     """Return what was maximised, in words."""
     reward, log = model.setting[2], model.log
-    columns = {} if log is None or log.rewards is None else log.rewards.outcomes
-    outcomes = {} if log is None else log.outcomes()
+    columns = {} if log.rewards is None else log.rewards.outcomes
+    outcomes = log.outcomes()
 
     def name_outcome(name: Any) -> str:
         if name not in columns:

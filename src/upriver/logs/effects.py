@@ -34,7 +34,6 @@ class TestResult(NamedTuple):
 def predicted_probabilities(model: TransitionModel, of: Situations) -> tuple[Array, Array]:
     """Return (n,) probabilities of candidates and (n, d) the gradients of their logarithms."""
     log = model.log
-    assert log is not None
     x = log.design.rows(expand(log.space, of, lambda name: True))
     p = softmax(of.indptr, x @ model.theta)
     n = len(of.indptr) - 1
@@ -59,8 +58,6 @@ def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any
     A data frame with one row per row of `frame` and candidate: row, state, action, next_state,
     probability, standard_error, low, high.
     """
-    if model.log is None:
-        raise ValueError("predict needs a model of a formula; this one was fitted with features")
     z, space = model.fitted.quantile(confidence), model.log.space
     covariates, (state, action, _) = list(model.log.situations.covariates), space.columns
     table = Table(frame)

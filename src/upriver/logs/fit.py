@@ -1,4 +1,4 @@
-"""Fit a transition model to a log: a formula with covariates, or features of a task.
+"""Fit a transition model to a log: a formula with covariates.
 
 model = fit_transitions("action:jump + age:worse", frame, states=moves, cluster="patient")
 print(model.summary())
@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from upriver.checks import Array, check_kinds, nonnegative_number
-from upriver.features import Features
 from upriver.logs.design import build_design
 from upriver.logs.formula import mentions
 from upriver.logs.model import FittedLog, TransitionModel
@@ -29,16 +27,15 @@ from upriver.logs.population import (
 )  # fmt: skip
 from upriver.logs.rewards import estimate_rewards, is_outcomes, parse_outcomes
 from upriver.logs.situations import (
+    StateSpace,
     build_situations,
     build_space,
     find_distinct,
     find_triples,
-    task_numbers,
 )  # fmt: skip
-from upriver.logs.tables import COLUMNS, GIVEN_WEIGHTS, NUMBERS, Rows, Table, listed, quote
-from upriver.mdp import Task
+from upriver.logs.tables import COLUMNS, GIVEN_WEIGHTS, NUMBERS, Table, listed, quote
 from upriver.mnl.choices import Choices
-from upriver.mnl.fit import fit_dense, fit_mnl
+from upriver.mnl.fit import fit_dense
 from upriver.mnl.newton import DECREMENT, ITERATIONS
 
 COUNT = re.compile("n|n_rows|counts?|freq(uency)?|times|weights?|cases|n_obs", re.IGNORECASE)
@@ -46,10 +43,9 @@ COUNT = re.compile("n|n_rows|counts?|freq(uency)?|times|weights?|cases|n_obs", r
 
 @check_kinds
 def fit_transitions(
-    formula: Any, frame: Any = None, states: Any = None, successors: Any = None,
+    formula: Any, frame: Any, states: Any = None, successors: Any = None,
     columns: Sequence[str] = COLUMNS, cluster: str | None = None, weights: Any = None,
     regularization: float = 0.0, missing: str = "refuse", *,
-    features: Features | None = None, task: Task | None = None,
     individual: str | None = None, step: str | None = None,
     ended: str | Iterable[Any] | None = None, propensity: str | None = None,
     horizon: int | None = None, discount: float | None = None, reward: Any = None,
@@ -57,10 +53,9 @@ def fit_transitions(
 ) -> TransitionModel:  # fmt: skip
     """Fit an MNL transition model, eqs. (1) to (3), to a log of transitions.
 
-    With a formula, `fit_transitions(formula, frame, ...)`, every row is expanded to the next states
-    that were possible, and the formula is evaluated there. It may use the three columns,
-    covariates, and attributes from `states`. With features of a task,
-    `fit_transitions(frame, features=phi)`, the counts of the task's triples are fitted.
+    Every row is expanded to the next states that were possible, and the formula is evaluated there.
+    It may use the three columns, covariates, and attributes from `states`. Who has features of a
+    task instead of a formula uses `fit_mnl`.
 
     Parameters
     ----------
@@ -92,9 +87,6 @@ def fit_transitions(
     missing
         "refuse" raises an error that names rows with gaps, "drop" leaves such rows out; the summary
         says how many.
-    features, task
-        Features phi of the triples of a task, instead of a formula; the task is the features' own
-        unless given. States and actions go by their names where the task has names.
     individual, step
         The column of the individual (a patient, an episode) and that of the step, a number or a
         date; without it, rows are in their order in the table. Values are means over individuals,
@@ -111,8 +103,7 @@ def fit_transitions(
         mean and is refused; a state that the log never left, and that only leads to itself, pays 0.
     tol, max_iter
         The squared Newton decrement at which the step is the last, and the largest number of steps;
-        a `ConvergenceWarning` says that they were too few. One-hot and pooled features are fitted
-        block by block, with settings of their own.
+        a `ConvergenceWarning` says that they were too few.
 
     Raises
     ------
@@ -129,30 +120,6 @@ def fit_transitions(
                                  "individual")  # fmt: skip
     named = {"cluster": cluster, "ended": ended, "propensity": propensity}
     times = weights if weights is None or isinstance(weights, str) else GIVEN_WEIGHTS
-    if features is not None:
-        for name, given in (("cluster", cluster), ("states", states), ("successors", successors)):
-            if given is not None:
-                raise ValueError(f"{name} is {given!r}; it needs a formula instead of features")
-        features.check_task(task := features.task if task is None else task)
-        table = as_table(formula if frame is None else frame, "the log")
-        more = more_columns(table, named)
-        keys = [c for c in (*columns, individual, step, *more) if c is not None]
-        numeric = [c for c in more if c == propensity]
-        rows = table.read(keys, weights, numeric, missing, individual is None)
-        numbered = task_numbers(rows, columns, task)
-        names = list(task.state_names), list(task.action_names)
-        pair = numbered[0] * task.n_actions + numbered[1]
-        triple = find_reachable(task, pair, numbered[2], rows, columns, *names)
-        counts = np.bincount(triple, rows.weight, task.n_triples)
-        model = fit_counts(features, counts, lam, task, tol, max_iter)
-        model = replace(model, dropped=rows.dropped)
-        if individual is not None:
-            history = read_history(rows, numbered, triple, individual, step, more, times, named)
-            people = population_of(history, individual, names[0], [])
-            model = replace(model, people=people, history=history)
-        return model.at(horizon=horizon, discount=discount, reward=reward)
-    if frame is None:
-        raise TypeError("fit_transitions needs a formula and a frame, or a frame and features=")
     table = as_table(frame)
     uses, outcomes = mentions(formula), parse_outcomes(reward, table.names)
 
@@ -175,7 +142,7 @@ def fit_transitions(
     cells = {c: rows.values(c) for c in covariates}
     first, situation = find_distinct([pair, *cells.values()])
     of = build_situations(space, pair[first], {c: x[first] for c, x in cells.items()})
-    row = find_reachable(space, pair, s2, rows, columns, space.states, space.actions)
+    row = find_reachable(space, pair, s2, table)
     chosen = of.indptr[situation] + row - space.indptr[pair]
     counts = np.bincount(chosen, rows.weight, minlength=len(of.successor))
     visits = np.add.reduceat(counts, of.indptr[:-1])
@@ -252,30 +219,14 @@ def check_columns(columns: Sequence[str]) -> tuple[str, str, str]:
     return found
 
 
-def find_reachable(
-    of: Any, pair: Array, s2: Array, rows: Rows, columns: Sequence[str], states: Sequence[Any],
-    actions: Sequence[Any],
-) -> Array:  # fmt: skip
-    """Return (m,) the triple of each row in a space or task; refuse one that is not reachable."""
-    row = find_triples(of, pair, s2, len(states))
+def find_reachable(space: StateSpace, pair: Array, s2: Array, table: Table) -> Array:
+    """Return (m,) the triple of each row in a space; refuse one that is not reachable."""
+    row, states = find_triples(space, pair, s2, len(space.states)), space.states
     if (row < 0).any():
         i = int(np.argmax(row < 0))
-        s, a = divmod(int(pair[i]), len(actions))
-        given = states[s], actions[a], states[int(s2[i])]
-        known = [states[int(j)] for j in of.successors[slice(*of.indptr[pair[i] :][:2])]]
-        at = rows.table.place(dict(zip(columns, given, strict=True)))
+        given = *space.names(int(pair[i])), states[int(s2[i])]
+        known = [states[int(j)] for j in space.successors[slice(*space.indptr[pair[i] :][:2])]]
+        at = table.place(dict(zip(space.columns, given, strict=True)))
         raise ValueError(f"{at} goes from {given[:2]!r} to {given[2]!r}, which is not among the "
                          f"declared successors {listed(known) or '(none)'}")  # fmt: skip
     return row
-
-
-def fit_counts(
-    features: Features, counts: Any, regularization: float = 0.0, task: Task | None = None,
-    tol: float = DECREMENT, max_iter: int = ITERATIONS,
-) -> TransitionModel:  # fmt: skip
-    """Return the model of features of a task, fitted to (n,) counts of its triples."""
-    fitted = fit_mnl(features, counts, regularization, tol, max_iter)
-    features = fitted.features or features  # with the spread that was estimated
-    counts = np.asarray(counts, np.float64)
-    task = features.task if task is None else task
-    return TransitionModel(fitted, None, task, (features,), counts, terminal=task.terminal)

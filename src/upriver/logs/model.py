@@ -15,15 +15,10 @@ from upriver.display import Card, add_repr
 from upriver.display.card import format_brief
 from upriver.features import Features
 from upriver.logs import effects
-from upriver.logs.behaviour import Behaviour, covariate_factors, fit_behaviour, shares
+from upriver.logs.behaviour import Behaviour, covariate_factors, fit_behaviour
 from upriver.logs.design import Design
 from upriver.logs.goodness import Cells, GoodnessOfFit, goodness_of_fit
-from upriver.logs.population import (
-    History,
-    Population,
-    population_of_rows,
-    read_population,
-)  # fmt: skip
+from upriver.logs.population import History, Population, read_population
 from upriver.logs.rewards import (
     Outcome,
     RewardEstimates,
@@ -114,8 +109,7 @@ class TransitionModel(Estimates):
     """
 
     fitted: FittedMNL
-    log: FittedLog | None = None
-    """The situations of the log; None where features were given instead of a formula."""
+    log: FittedLog
     task: Any = None
     """The `Task`: states, actions, rewards, horizon; None as long as covariates have no values."""
     steps: tuple[Features, ...] = ()  #: The features: one for all steps, or one for each.
@@ -140,8 +134,6 @@ class TransitionModel(Estimates):
     """(2, n) individuals of `people` that have the values of covariates, and their segments."""
     joint: Array | None = None  #: (S,) the shares of the first states of the task.
     first: Any = None  #: The first state, or {state: probability}, that `at` was given.
-    terminal: Array | None = None
-    """(S,) the terminal values of the task that features were made for, without a discount."""
 
     # What was estimated.
 
@@ -153,7 +145,7 @@ class TransitionModel(Estimates):
     @property
     def terms(self) -> list[str]:
         """The term of the formula that each coefficient belongs to."""
-        return self.coefficient_names if self.log is None else self.log.design.terms
+        return self.log.design.terms
 
     @check_kinds
     def with_errors(self, kind: str) -> TransitionModel:
@@ -162,8 +154,6 @@ class TransitionModel(Estimates):
 
     def card(self) -> Card:
         card = self.fitted.card()
-        if self.log is None:
-            return card._replace(of=self.task.card().brief)
         sizes = {"states": len(self.log.space.states), "actions": len(self.log.space.actions)}
         at = "".join(f", {name} {format_brief(value)}" for name, value in self.values.items())
         words = self.log.design.formula + at
@@ -172,20 +162,19 @@ class TransitionModel(Estimates):
     @check_kinds
     def summary(self, limit: int = 40) -> str:
         """Return what was fitted to which log, and the first `limit` coefficients, as text."""
-        log, lines = self.log, []
-        if log is not None:
-            single = int((np.diff(log.data.indptr) == 1).sum())
-            lines = [
-                f"transitions ~ {log.design.formula}",
-                f"{log.n_rows} rows, {len(log.data.visits)} distinct situations, {len(log.data.x)} "
-                f"candidates; {len(log.space.states)} states, {len(log.space.actions)} actions",
-                f"reachable states: {log.space.rule}"
-                + (f"; {single} of the situations with only one" if single else ""),
-            ]
-            if log.design.dropped:
-                lines.append(f"reference (no coefficient): {listed(log.design.dropped, 6)}")
-            lines += [] if log.rewards is None else log.rewards.summary()
-            lines += log.notes
+        log = self.log
+        single = int((np.diff(log.data.indptr) == 1).sum())
+        lines = [
+            f"transitions ~ {log.design.formula}",
+            f"{log.n_rows} rows, {len(log.data.visits)} distinct situations, {len(log.data.x)} "
+            f"candidates; {len(log.space.states)} states, {len(log.space.actions)} actions",
+            f"reachable states: {log.space.rule}"
+            + (f"; {single} of the situations with only one" if single else ""),
+        ]
+        if log.design.dropped:
+            lines.append(f"reference (no coefficient): {listed(log.design.dropped, 6)}")
+        lines += [] if log.rewards is None else log.rewards.summary()
+        lines += log.notes
         if self.dropped:
             gaps = ", ".join(f"{n} without {c!r}" for c, n in self.dropped.items())
             lines.append(f"rows left out: {gaps}")
@@ -195,26 +184,17 @@ class TransitionModel(Estimates):
 
     def cells(self) -> Cells:
         """Return the situations that have a choice, and the cells (s, a, s') of their rows."""
-        if self.log is None:
-            task, x, counts = check_model(self).task, self.features.matrix, self.counts
-            of_pair, indptr, successor = np.arange(len(task.sizes)), task.indptr, task.successors
-            states, actions = list(task.state_names), list(task.action_names)
-            visits, p = task.by_pair(counts), self.probability
-        else:
-            space, data = self.log.space, self.log.data
-            of_pair, _, indptr, successor = self.log.situations
-            x, counts, visits = data.x, data.counts, data.visits
-            states, actions, p = space.states, space.actions, data.probabilities(self.theta)
-        sizes, n_states, n_actions = np.diff(indptr), len(states), len(actions)
-        some = (sizes > 1) & (visits > 0)
+        space, data, of = self.log.space, self.log.data, self.log.situations
+        sizes, n_states = np.diff(of.indptr), len(space.states)
+        some = (sizes > 1) & (data.visits > 0)
         rows = np.flatnonzero(np.repeat(some, sizes))
-        pair = np.repeat(of_pair, sizes)[rows]
-        key, cell = np.unique(pair * n_states + successor[rows], return_inverse=True)
+        pair = np.repeat(of.pair, sizes)[rows]
+        key, cell = np.unique(pair * n_states + of.successor[rows], return_inverse=True)
         pairs, of_cell = np.unique(key // n_states, return_inverse=True)
         return Cells(
-            np.concatenate([[0], np.cumsum(sizes[some])]), x[rows], counts[rows], p[rows],
-            cell, of_cell,
-            names=[(states[g // n_actions], actions[g % n_actions]) for g in pairs.tolist()],
+            np.concatenate([[0], np.cumsum(sizes[some])]), data.x[rows], data.counts[rows],
+            data.probabilities(self.theta)[rows], cell, of_cell,
+            names=[space.names(g) for g in pairs.tolist()],
         )  # fmt: skip
 
     @check_kinds
@@ -229,8 +209,6 @@ class TransitionModel(Estimates):
 
     def comparable(self) -> tuple[Any, ...]:
         """Return what `likelihood_ratio` compares: the names, the triples and their weights."""
-        if self.log is None:
-            return (self.task.states, self.task.actions), self.task.indptr, self.counts
         space = self.log.space
         return (list(space.states), list(space.actions)), *self.log.triple_counts()
 
@@ -304,7 +282,7 @@ class TransitionModel(Estimates):
             covariates by name; {state: number} or {(state, action): number} with 0 for others; an
             array (S, A) or (H, S, A); an outcome of `fit_transitions` by name, or a weighted sum of
             outcomes, {"qaly": 30_000, "cost": -1}. What `fit_transitions` was given unless another
-            is given. A task's terminal values stay, and are discounted from after the last step.
+            is given.
         start
             The first state of everybody, or {state: probability}, instead of each one's own.
         population
@@ -315,29 +293,12 @@ class TransitionModel(Estimates):
         start = self.first if start is None else start
         if population is not None:
             if not isinstance(population, Population):
-                log, names, state, weights = self.log, [], "state", None
-                if log is not None:
-                    names, state = list(log.situations.covariates), log.space.columns[0]
-                    weights = log.weight_column
+                log, names = self.log, list(self.log.situations.covariates)
                 population = read_population(
-                    population, list(self.state_names), state, names, weights, list(given), start
+                    population, log.space.states, log.space.columns[0], names, log.weight_column,
+                    list(given), start,
                 )  # fmt: skip
             self = replace(self, people=population, history=None)
-        if self.log is None:
-            if given:
-                raise ValueError(f"at names {next(iter(given))!r}; the model has no covariates")
-            model = replace(self, first=start)
-            if horizon is not None or discount is not None:
-                if self.setting[1] is not None and reward is None:
-                    raise ValueError("the rewards of the model are discounted; at needs a reward")
-                rule = task_discount(horizon, discount)
-                unpaid = NO_REWARDS if reward is not None else {}
-                task = replace(self.task, horizon=horizon or 1, discount=rule, **unpaid)
-                setting = horizon, None if horizon is None else discount, None
-                task = discount_rewards(task, self.terminal, horizon, setting[1])
-                model = replace(model, task=task, setting=setting)
-            model = replace(model, **model.locate([{}], np.zeros(0, np.int64)))
-            return model if reward is None else with_reward(model, reward)
         if horizon is None and discount is None:
             horizon, discount, _ = self.setting
         reward = self.setting[2] if reward is None else reward
@@ -346,8 +307,6 @@ class TransitionModel(Estimates):
     @property
     def state_names(self) -> Names:
         """The names of the states, without covariates."""
-        if self.log is None:
-            return self.task.state_names
         return Names("state", len(self.log.space.states), self.log.space.states)
 
     @property
@@ -360,16 +319,7 @@ class TransitionModel(Estimates):
         """The individuals who have the values of the covariates, and their numbers in `people`."""
         if isinstance(self.people, str):
             raise ValueError(self.people)
-        people = self.people
-        if people is None:  # features of a task: each row is an individual
-            task = self.task
-            rows = task.by_pair(self.counts).reshape(task.n_states, -1).sum(axis=1)
-            if not rows.any():
-                raise ValueError("the model has no rows, so it has no population; name the first "
-                                 "state: model.at(start=...)")  # fmt: skip
-            names = list(self.state_names)
-            people = population_of_rows(names, np.arange(task.n_states), rows, {})
-        return people.having(self.values)
+        return self.people.having(self.values)
 
     def locate(self, segments: list[dict[str, Any]], of: Array) -> dict[str, Any]:
         """Return `member` and `joint` of a model with these segments; of (n,): the segment of each.
@@ -381,7 +331,7 @@ class TransitionModel(Estimates):
         if self.first is not None:
             at, chance = read_start(self.state_names, self.first)
             first = np.bincount(at, chance, minlength=n_states)
-        if isinstance(self.people, str) or (self.people is None and self.first is not None):
+        if isinstance(self.people, str):
             return {"joint": first if self.first is not None else None}
         people, chosen = self.selection
         of = np.resize(of if len(of) else np.zeros(1, np.int64), len(chosen))
@@ -402,11 +352,7 @@ class TransitionModel(Estimates):
     @cached_property
     def behaviour(self) -> Behaviour:
         """What was done: a model of the actions given the state and the covariates."""
-        if self.log is not None:
-            return self.log.behaviour
-        task = self.task
-        visits = task.by_pair(self.counts).reshape(task.n_states, task.n_actions)
-        return shares(visits, task.available, list(task.state_names))
+        return self.log.behaviour
 
     @cached_property
     def behaviour_columns(self) -> Array:
@@ -422,7 +368,6 @@ class TransitionModel(Estimates):
         """The task of one segment, without rewards; the whole task where there are none."""
         if not self.segments:
             return self.task
-        assert self.log is not None
         whole, n = self.task, len(self.segments)
         n_pairs, n_triples = len(whole.sizes) // n, whole.n_triples // n
         return replace(
@@ -433,8 +378,6 @@ class TransitionModel(Estimates):
 
     def values_by_step(self) -> list[tuple[dict[str, Any], ...]]:
         """Return the values of covariates: of all steps, or of each, those of every segment."""
-        if self.log is None:
-            return [({},)]
         needed = list(self.log.situations.covariates)
         sets = [{**self.values, **x} for x in self.segments] or [self.values]
         values, horizon = sets[0], self.setting[0]
@@ -464,7 +407,6 @@ class TransitionModel(Estimates):
 
         least: the number of next states that a pair must have.
         """
-        assert self.log is not None
         pairs = np.flatnonzero(self.log.space.sizes >= least)
         for sets in self.values_by_step():
             cells = {c: np.repeat(array_of([x[c] for x in sets]), len(pairs)) for c in sets[0]}
@@ -473,7 +415,7 @@ class TransitionModel(Estimates):
     def reward_columns(self, weights: Mapping[str, float]) -> tuple[Any, ...]:
         """Return (n, R) sparse, of each step: how rewards depend on what was estimated."""
         log, task = self.log, self.task
-        assert log is not None and log.rewards is not None
+        assert log.rewards is not None
         # states that the log never left have triples in the task and none in the log
         exists = np.resize(log.space.sizes > 0, len(task.sizes))
         real = np.flatnonzero(np.repeat(exists, task.sizes))
@@ -505,7 +447,6 @@ def check_model(model: Any) -> TransitionModel:
     if not isinstance(model, TransitionModel):
         raise TypeError(f"model is a {type(model).__name__}; it must come from fit_transitions")
     if model.task is None:
-        assert model.log is not None
         needed = ", ".join(f"{c}=..." for c in model.log.situations.covariates)
         raise ValueError(f"the model has covariates; fix their values first: model.at({needed})")
     return model
@@ -539,14 +480,13 @@ def pay_rewards(model: TransitionModel, reward: Any) -> tuple[Task, RewardRows |
         return replace(task, **NO_REWARDS), None
     weights, given = combine_outcomes(log, reward)
     discounts = discount_factors(horizon, discount)
-    states = list(task.state_names) if log is None else log.space.states
     table, pay, rows = np.zeros((1, task.n_states, task.n_actions)), np.zeros((1, 1)), None
     for known, weight in given:
-        of_pairs, of_triples = tabulate(task, known, model.values_by_step(), states)
+        of_pairs, of_triples = tabulate(task, known, model.values_by_step(), log.space.states)
         table = table + weight * of_pairs
         pay = pay if of_triples is None else pay + weight * of_triples
     if weights:
-        assert log is not None and log.rewards is not None
+        assert log.rewards is not None
         rows = RewardRows(model.reward_columns(weights), discounts)
         found = np.array([np.asarray(x @ log.rewards.coefficients) for x in rows.columns])
         mean = task.by_pair(found) / np.maximum(task.sizes, 1)
@@ -554,10 +494,11 @@ def pay_rewards(model: TransitionModel, reward: Any) -> tuple[Task, RewardRows |
             table = table + mean.reshape(-1, *table.shape[1:])  # a reward of pairs
         else:
             pay = pay + found
+    # rewards count what they are worth, seen from the first step
+    table, pay = table * discounts[:, None, None], pay * discounts[:, None]
     table = table[0] if len(table) == 1 else table
     more = pay if pay.any() else None
-    task = replace(task, reward=table, next_state_reward=more, reward_range=None)
-    return discount_rewards(task, model.terminal, horizon, discount), rows
+    return replace(task, reward=table, next_state_reward=more, reward_range=None), rows
 
 
 def discount_factors(horizon: int | None, discount: float | None) -> Array:
@@ -571,35 +512,14 @@ def discount_factors(horizon: int | None, discount: float | None) -> Array:
     return float(discount) ** np.arange(horizon)
 
 
-def discount_rewards(
-    task: Task, terminal: Array | None, horizon: int | None, discount: float | None
-) -> Task:
-    """Return a task whose rewards count what they are worth, seen from the first step.
-
-    terminal: (S,) the terminal values without a discount, or None. They are earned after the last
-    step, so they count discount**horizon, once, whatever the task had before.
-    """
-    discounts = discount_factors(horizon, discount)
-    if terminal is not None and horizon is not None:
-        factor = 1.0 if discount is None else float(discount) ** horizon
-        task = replace(task, terminal=factor * terminal)
-    if len(discounts) == 1 or task.reward is None:
-        return task
-    pay = task.next_state_reward
-    return replace(
-        task, reward=task.reward * discounts[:, None, None], reward_range=None,
-        next_state_reward=None if pay is None else pay * discounts[:, None],
-    )  # fmt: skip
-
-
 def combine_outcomes(
-    log: FittedLog | None, reward: Any
+    log: FittedLog, reward: Any
 ) -> tuple[dict[str, float], list[tuple[Any, float]]]:
     """Return the weights of estimated outcomes, and rewards that are given with their weights."""
-    outcomes = {} if log is None else log.outcomes()
+    outcomes = log.outcomes()
     if isinstance(reward, str):
         name, formula = parse_reward(reward, list(outcomes))
-        made = None if log is None or log.rewards is None else log.rewards.outcomes.get(name)
+        made = None if log.rewards is None else log.rewards.outcomes.get(name)
         if name not in outcomes or formula not in (None, made and made.source.formula):
             known = listed(outcomes) if outcomes else "none: name a column in fit_transitions"
             raise ValueError(f"reward is {reward!r}; the outcomes of the model are {known}")
@@ -609,7 +529,7 @@ def combine_outcomes(
                          "weight, or value them with policy_value(..., rewards=...)")  # fmt: skip
     elif isinstance(reward, Mapping) and outcomes and set(reward) <= set(outcomes):
         # one name that is not a state says that all are outcomes
-        if log is not None and reward and set(reward) <= set(log.space.states):
+        if reward and set(reward) <= set(log.space.states):
             raise ValueError(f"reward names {next(iter(reward))!r}, which is a state and an "
                              "outcome of a column; rename one of them")  # fmt: skip
         parts = dict(reward)
@@ -630,7 +550,6 @@ def at_values(
 ) -> TransitionModel:  # fmt: skip
     """Return a model of a formula at fixed covariates, or for individuals who have their own."""
     log = model.log
-    assert log is not None
     values = {c: value_or_list(x) for c, x in values.items()}
     space, n_actions = log.space, len(log.space.actions)
     model = replace(model, values=values, setting=(horizon, discount, reward), segments=())

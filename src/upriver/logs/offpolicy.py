@@ -19,7 +19,7 @@ from scipy import special
 
 from upriver.checks import Array, check_kinds, open_fraction
 from upriver.display import add_repr
-from upriver.logs.behaviour import Behaviour, shares
+from upriver.logs.behaviour import Behaviour
 from upriver.logs.model import TransitionModel, combine_outcomes, for_population
 from upriver.logs.population import History
 from upriver.logs.situations import find_triples
@@ -34,7 +34,6 @@ from upriver.logs.value_function import (
 from upriver.mdp import Task
 from upriver.mdp.names import as_names
 from upriver.mnl.choices import Choices
-from upriver.mnl.fit import fit_mnl
 
 PRIOR = 5.0  # episodes
 FOLDS = 5  # parts of the individuals: the values of one come from a model of the others
@@ -55,7 +54,6 @@ class Episodes(NamedTuple):
     following: Array  # (n, H) next states
     rewards: Array  # (n, H)
     there: Array  # (n, H) whether the episode has this step
-    last: Array  # (S,) the terminal value of each state, beside the rewards
     weights: Array  # (n,) how often each episode counts
     left: Array  # (n, H) whether the episode was no longer followed from this step on (censored)
     stays: Array  # (n, H) whether the episode has ended in a state that it would never leave
@@ -68,13 +66,6 @@ class Episodes(NamedTuple):
     def real(self) -> Array:
         """(n, H) which steps the log has; in others an episode stays where it ended, or is over."""
         return self.there & ~self.stays
-
-    @property
-    def earned(self) -> Array:
-        """(n, H) the rewards, and at the last step the terminal value as well."""
-        earned = self.rewards.copy()
-        earned[:, -1] += np.where(self.there[:, -1], self.last[self.following[:, -1]], 0.0)
-        return earned
 
 
 def build_episodes(model: TransitionModel) -> Episodes:
@@ -112,7 +103,6 @@ def build_episodes(model: TransitionModel) -> Episodes:
     pairs = states * task.n_actions + spread(history.action)
     rewards = np.zeros(shape)
     rewards[at] = realised_rewards(model, at[1], pairs[at], following[at], rows)
-    last = np.zeros(task.n_states) if task.terminal is None else task.terminal
     cells, named = history.cells, history.named
     cluster = named.get("cluster")
     member = np.arange(len(names))
@@ -124,7 +114,7 @@ def build_episodes(model: TransitionModel) -> Episodes:
                               "rows of an individual must be in one cluster")  # fmt: skip
         member = codes[:, 0]
     data = Episodes(
-        states, pairs, following, rewards, there, last, spread(history.weight)[:, 0],
+        states, pairs, following, rewards, there, spread(history.weight)[:, 0],
         np.zeros(shape, bool), np.zeros(shape, bool), np.ones(shape), member, names, base.n_states,
     )  # fmt: skip
     mark_ends(task, data, read_ends(history, spread, data, base))
@@ -202,7 +192,7 @@ def realised_rewards(
     """
     task, log, history = model.task, model.log, model.history
     earned = task_rewards(task, h, pair, s2)
-    if model.reward_rows is None or log is None or log.rewards is None or history is None:
+    if model.reward_rows is None or log.rewards is None or history is None:
         return earned
     weights, _ = combine_outcomes(log, model.setting[2])
     columns = {name: log.rewards.outcomes[name].source.column for name in weights}
@@ -419,12 +409,6 @@ def refit(
     model: TransitionModel, choice: Array, weight: Array
 ) -> tuple[TransitionModel, Behaviour]:
     """Return the model, and that of the actions, fitted to other weights (m,) of its rows."""
-    task = model.task
-    if model.log is None:
-        counts = np.bincount(choice, weight, task.n_triples)
-        fitted = fit_mnl(model.features, counts, model.fitted.regularization)
-        visits = task.by_pair(counts).reshape(task.n_states, task.n_actions)
-        return replace(model, fitted=fitted), shares(visits, task.available)
     known = model.log.data
     counts = np.bincount(choice, weight, len(known.counts))
     visits, theta = np.add.reduceat(counts, known.indptr[:-1]), model.theta.copy()
@@ -536,7 +520,7 @@ def importance_value(data: Episodes, ratio: Array) -> tuple[float, float]:
     if not ratio.any(axis=0).all():
         return nan, nan
     weights, n = data.weights[:, None], data.weights.sum()
-    means = (weights * ratio * data.earned).sum(axis=0) / n
+    means = (weights * ratio * data.rewards).sum(axis=0) / n
     names, of = np.unique(data.cluster, return_inverse=True)
     share = np.minimum(weights, 1.0) * ratio / n  # of one of the episodes that a weight stands for
     if len(names) < len(of):
@@ -545,7 +529,7 @@ def importance_value(data: Episodes, ratio: Array) -> tuple[float, float]:
         share = share[of]
     if share.max() > ALONE:
         return float(means.sum()), np.inf
-    deviation = ratio * (data.earned - means) / np.sqrt(1.0 - share)
+    deviation = ratio * (data.rewards - means) / np.sqrt(1.0 - share)
     return float(means.sum()), error_of(deviation.sum(axis=1), data)
 
 
@@ -560,4 +544,4 @@ def robust_parts(task: Task, data: Episodes, ratio: Array, q: Array, v: Array) -
     of_pair = np.where(data.there, q[steps, data.pairs], 0.0)
     # after the step at which an episode is left, `before` is 0
     of_state = np.where(data.there | data.left, v[steps, data.states], 0.0)
-    return (ratio * (data.earned - of_pair) + before * of_state).sum(axis=1)
+    return (ratio * (data.rewards - of_pair) + before * of_state).sum(axis=1)

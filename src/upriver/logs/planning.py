@@ -43,7 +43,6 @@ class Candidate(NamedTuple):
     centre: ValueGradient
     image: Array  # The covariance of all estimates times the gradient of the value
     error: float  # The standard error of its value
-    noise: float  # The part of the error that is due to sampling; the ridge holds the rest back
 
     def change(self, shift: Array) -> float:
         """Return how much larger the value is, to first order, where the estimates are shifted."""
@@ -111,22 +110,19 @@ def lowest(function: PolicyValueFunction, w: Array | None, z: float) -> ValueGra
     w: the error of the half that chose the plan; None where nothing was chosen.
     """
     centre = function.at(function.origin)
-    error, noise = standard_errors(function, centre)
+    error = standard_error(centre, function.image(centre.slope))
     radius = z
     if w is not None:
         # theta_hat - w gives the value minus the change, with a standard error of its own
-        below = float(centre.slope @ w) + z * np.hypot(error, noise)
+        below = float(centre.slope @ w) + z * np.sqrt(2.0) * error
         # the halves may disagree so much that this is above the estimate, which no bound should be
         radius = max(below, 0.0) / max(error, 1e-300)
     return function.optimize_in_ellipsoid(centre, radius, -1.0)
 
 
-def standard_errors(function: PolicyValueFunction, centre: ValueGradient) -> tuple[float, float]:
-    """Return the standard error of a value, and the part that is due to sampling, not a ridge."""
-    image, model = function.image(centre.slope), function.model
-    variance = max(float(centre.slope @ image), 0.0)
-    kept = model.fitted.regularization * float(image @ image) if model.log is None else 0.0
-    return float(np.sqrt(variance)), float(np.sqrt(max(variance - kept, 0.0)))
+def standard_error(centre: ValueGradient, image: Array) -> float:
+    """Return the standard error of a value; image: the covariance times its gradient."""
+    return float(np.sqrt(max(float(centre.slope @ image), 0.0)))
 
 
 def is_chosen(best: Candidate, z: float, rng: np.random.Generator) -> bool:
@@ -162,7 +158,7 @@ def choose_candidate(
     """
 
     def bound(c: Candidate) -> float:
-        return c.centre.value + c.change(w) - z * np.hypot(c.error, c.noise)
+        return c.centre.value + c.change(w) - z * np.sqrt(2.0) * c.error
 
     best = build_candidate(function, w)
     for k in range(REPLIES):
@@ -177,9 +173,8 @@ def build_candidate(function: PolicyValueFunction, point: Array) -> Candidate:
     plan = optimal_plan(function.task, *function.world(point))
     function = replace(function, terms=[(policy_table(function.task, plan), 1.0)])
     centre = function.at(function.origin)
-    return Candidate(
-        plan, function, centre, function.image(centre.slope), *standard_errors(function, centre)
-    )
+    image = function.image(centre.slope)
+    return Candidate(plan, function, centre, image, standard_error(centre, image))
 
 
 def optimal_plan(task: Task, prob: Array, rewards: tuple[Array, Array] | None = None) -> Any:

@@ -18,7 +18,6 @@ import pandas as pd
 from upriver.checks import Array, check_function
 from upriver.display import add_repr
 from upriver.logs.tables import Rows, Table, array_of, listed, sort_distinct
-from upriver.mdp import Task
 from upriver.mdp.names import as_names
 
 Wanted = Callable[[str], bool]
@@ -213,13 +212,6 @@ def number_rows(
     """Return (m,) the numbers of s, a and s'; coded: the `codes` of the columns, where known."""
     words = zip(columns, (states, actions, states), WORDS, coded, strict=True)
     return [rows.numbers(*word) for word in words]
-
-
-def task_numbers(rows: Rows, columns: Sequence[str], task: Task) -> list[Array]:
-    """Return (m,) the numbers of s, a and s', by the names of a task, or 0, 1, ... without."""
-    states = range(task.n_states) if task.states is None else list(task.states)
-    actions = range(task.n_actions) if task.actions is None else list(task.actions)
-    return number_rows(rows, columns, states, actions)
 
 
 def build_situations(space: StateSpace, pair: Array, covariates: Mapping[str, Array]) -> Situations:

@@ -242,10 +242,6 @@ def value_policies(
     if rewards is None and by is None:
         return value_function(build_value_function(model, policies), confidence)
     outcomes = rewards if isinstance(rewards, Mapping) else {k: k for k in rewards or [None]}
-    terminal = model.task.terminal
-    if len(outcomes) > 1 and terminal is not None and terminal.any():
-        raise ValueError("the task has terminal values, which belong to one reward and not to each "
-                         f"of {listed(outcomes)}; use a task without them")  # fmt: skip
     functions: dict[Any, PolicyValueFunction] = {}
     for name, reward in outcomes.items():
         paid = model if reward is None else with_reward(model, reward)
@@ -279,8 +275,7 @@ def segment_starts(function: PolicyValueFunction, by: str | None) -> dict[Any, P
     if by in model.values:
         raise ValueError(f"by is {by!r}, which is fixed at {model.values[by]!r}")
     if not segments or by not in segments[0]:
-        known = [] if model.log is None else list(model.log.situations.covariates)
-        name = "next_state" if model.log is None else model.log.space.columns[2]
+        known, name = list(model.log.situations.covariates), model.log.space.columns[2]
         raise ValueError(f"by is {by!r}, which the model does not use; put it into the formula, "
                          f"for example as {by}:{name}; the covariates are "
                          f"{listed(known) or '(none)'}")  # fmt: skip

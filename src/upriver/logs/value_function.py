@@ -77,8 +77,7 @@ class PolicyValueFunction:
     @property
     def rewards(self) -> RewardEstimates | None:
         """The rewards that were estimated, where the task has some."""
-        log = self.model.log
-        return None if log is None or self.model.reward_rows is None else log.rewards
+        return None if self.model.reward_rows is None else self.model.log.rewards
 
     @property
     def origin(self) -> Array:
@@ -152,7 +151,7 @@ class PolicyValueFunction:
         few clusters, see `mnl.clusters`.
         """
         log, fitted = self.model.log, self.model.fitted
-        if log is None or log.cluster is None or fitted.errors != "cluster":
+        if log.cluster is None or fitted.errors != "cluster":
             return None
         of, pair = log.situation, log.situations.pair
         first, which = find_distinct([*log.situations.covariates.values(), np.zeros(len(pair))])
@@ -175,7 +174,7 @@ class PolicyValueFunction:
         and e is independent of u, with the variance of the errors of rewards minus K^T B.
         """
         fitted, rewards, log = self.model.fitted, self.rewards, self.model.log
-        assert rewards is not None and log is not None
+        assert rewards is not None
         scatter, cross = fitted.scatter, rewards.cross(log.data, fitted.theta)
         onto = np.linalg.pinv(scatter, hermitian=True) @ cross
         return fitted.information if fitted.errors == "classical" else scatter, onto, cross
@@ -213,20 +212,9 @@ class PolicyValueFunction:
         return self.rewards.degrees(self.split(centre.slope)[2], variance)
 
     def draw(self, rng: np.random.Generator) -> Array:
-        """Return (d + B + R,) a random error of the estimates, to first order.
-
-        For transition counts it is the inverse information times a score of multinomial counts:
-        directions without rows do not move, since there the ridge holds the estimate.
-        """
-        model, fitted, normal = self.model, self.model.fitted, rng.standard_normal
-        d, root = len(model.theta), self.behaviour.root
-        if model.log is None:
-            task, p = model.features.task, model.prob[0]
-            rows = np.repeat(task.by_pair(model.counts), task.sizes)
-            score = np.sqrt(rows * p) * normal(len(p))
-            score -= p * np.repeat(task.by_pair(score), task.sizes)
-            theta = fitted.covariance @ (model.features.matrix.T @ score)
-            return np.concatenate([theta, root @ normal(root.shape[1])])
+        """Return (d + B + R,) a random error of the estimates, to first order."""
+        fitted, normal = self.model.fitted, rng.standard_normal
+        d, root = len(self.model.theta), self.behaviour.root
         lam = fitted.regularization
         held = fitted.bread @ (np.sqrt(lam) * normal(d)) if lam > 0 else 0.0
         if self.influence is not None:
