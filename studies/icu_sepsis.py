@@ -87,10 +87,11 @@ def measure(mdp: FiniteMDP, phi: Features, counts: Array, other: Array) -> dict[
 
 def a_model(phi: Features, counts: Array) -> TransitionModel:
     """The model of a formula whose attributes of moves are the features."""
-    task, attributes = phi.task, {f"x{i}": column for i, column in enumerate(phi.matrix.T)}
+    task, attributes = phi.task, dict(zip(phi.names, phi.matrix.T, strict=True))
+    del attributes["ends"]  # the only next state of its states, so it has no effect
     cells = dict(zip(("state", "action", "next_state"), task.triples, strict=True))
     return fit_transitions(
-        " + ".join(attributes), cells, states=cells | attributes, regularization=1.0,
+        " + ".join(f"`{name}`" for name in attributes), cells, states=cells | attributes, regularization=1.0,
         weights=counts + 1e-9,  # so that every action is in the log
         horizon=task.horizon, reward=task.reward,
     )  # fmt: skip
