@@ -47,9 +47,9 @@ def measure_log_decisions(
     n_states = 2_000 if quick else 50_000
     n_rows = ROWS * n_states // 50_000
     mdp, model = large_log(n_states, n_rows)
-    x = model.features.matrix
+    x = model.steps[0].matrix
     works: dict[str, Callable[[], Any]] = {
-        "fit": lambda: fit_mnl(model.features, model.counts, 1.0),
+        "fit": lambda: fit_mnl(model.steps[0], model.counts, 1.0),
         "products": lambda: x.T @ x,
         "solve": lambda: solve(mdp),
     }

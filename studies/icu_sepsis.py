@@ -91,9 +91,9 @@ def a_model(phi: Features, counts: Array) -> TransitionModel:
     del attributes["ends"]  # the only next state of its states, so it has no effect
     cells = dict(zip(("state", "action", "next_state"), task.triples, strict=True))
     return fit_transitions(
-        " + ".join(f"`{name}`" for name in attributes), cells, states=cells | attributes, regularization=1.0,
+        " + ".join(f"`{name}`" for name in attributes), cells, states=cells | attributes,
         weights=counts + 1e-9,  # so that every action is in the log
-        horizon=task.horizon, reward=task.reward,
+        regularization=1.0, horizon=task.horizon, reward=task.reward,
     )  # fmt: skip
 
 

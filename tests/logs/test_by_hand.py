@@ -12,6 +12,7 @@ from tests.building import fit_counts, fit_features
 from upriver.logs import offpolicy, planning
 from upriver.logs.goodness import Cells, draw_terms, inverse_information
 from upriver.logs.value_function import PolicyValueFunction, ValueGradient, build_value_function
+from upriver.mnl.choices import Choices
 
 
 class TestSearch:
@@ -180,12 +181,13 @@ class TestGoodnessOfFit:
     def test_a_drawn_log(self):
         p = self.probabilities(self.theta)
         cells = Cells(
-            np.array([0, 2, 4]), self.x.reshape(-1, 1), np.array([6.0, 4.0, 5.0, 5.0]), p.ravel(),
+            Choices(np.array([0, 2, 4]), self.x.reshape(-1, 1), np.array([6.0, 4.0, 5.0, 5.0]),
+                    np.full(2, 10.0), 0.0), p.ravel(),
             np.arange(4), np.array([0, 0, 1, 1]), [("s", "a"), ("t", "a")],
         )  # fmt: skip
         fitted: Any = SimpleNamespace(theta=self.theta, regularization=self.lam)
         rng: Any = SimpleNamespace(multinomial=lambda n, p, size: self.drawn[None])
-        inverse, rank = inverse_information(cells, self.lam)
+        inverse, rank = inverse_information(cells, fitted)
         found = draw_terms(cells, fitted, inverse, 1, rng)
         score = (self.x * (self.drawn - 10.0 * p)).sum() - self.lam * self.theta[0]
         spread = (p * self.x**2).sum(axis=1) - (p * self.x).sum(axis=1) ** 2

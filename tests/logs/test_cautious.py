@@ -72,7 +72,7 @@ def test_an_arm_that_is_little_known_is_not_chosen(rng):
     _, model = arms([0.5, 0.6], 1000, rng)
     counts = model.counts.copy()
     counts[model.task.rows(0, 1)] = [6, 4]  # as good as it looks, but of ten rows
-    few = fit_counts(model.features, counts, 1e-3, model.task)
+    few = fit_counts(model.steps[0], counts, 1e-3, model.task)
     assert up.plan_from_model(few).policy[0, 0] == 1
     careful = up.plan_from_model(few, "cautious")
     assert careful.policy[0, 0] == 0 and 0.43 < careful.v[0, 0] < 0.5

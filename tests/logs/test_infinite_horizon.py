@@ -79,9 +79,9 @@ def test_shares_of_time_are_the_stationary_distribution(model):
     task = model.at(discount=1.0).task
     policy = np.ones(5, int)
     reward = task.user_rewards[0][0]
-    *_, visits = solve_visits(task, model.probability, reward, policy, np.eye(5)[0])
+    *_, visits = solve_visits(task, model.prob[0], reward, policy, np.eye(5)[0])
     p = np.zeros((5, 2, 5))
-    p[task.triples] = model.probability
+    p[task.triples] = model.prob[0]
     np.testing.assert_allclose(visits @ p[:, 1], visits, atol=1e-12)
     assert visits.sum() == pytest.approx(1.0)
 
@@ -109,7 +109,7 @@ def test_the_planner_of_learners_finds_the_same_values(model, setting):
     """Of rewards in [0, 1], as those of the river are: with a discount they are not shifted."""
     infinite = model.at(**setting)
     task = infinite.task
-    plan = plan_model(task, model.probability, task.reward_rows[0], np.uint64(0))
+    plan = plan_model(task, model.prob[0], task.reward_rows[0], np.uint64(0))
     greedy = up.plan_from_model(infinite)
     np.testing.assert_array_equal(plan.policy[0], greedy.policy)
     shift = greedy.v.min() if setting["discount"] == 1.0 else 0.0

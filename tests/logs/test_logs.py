@@ -69,7 +69,7 @@ def test_weights_count_rows(log, rng):
 
 
 def test_the_estimate_is_the_maximum_and_covers_the_truth(model):
-    phi = model.features
+    phi = model.steps[0]
 
     def loss(theta):
         return -float(model.counts @ np.log(probabilities(phi, theta)))

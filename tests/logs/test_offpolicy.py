@@ -421,7 +421,7 @@ class TestTwoSteps:
 
     def values(self, model):
         """Q and V of the policy under the model, backwards by hand."""
-        p = model.probability.reshape(2, 2, 2)
+        p = model.prob[0].reshape(2, 2, 2)
         v, q = np.zeros((3, 2)), np.zeros((2, 2, 2))
         for h in (1, 0):
             q[h] = self.reward + p @ v[h + 1]

@@ -262,7 +262,7 @@ def test_a_plan_at_fixed_covariates(frame, model):
 
 def test_an_absorbing_state_stays_and_features_match_the_fit(model):
     at = model.at(age=0.0, horizon=5)
-    task, phi = at.task, at.features
+    task, phi = at.task, at.steps[0]
     dead = list(task.states).index("dead")
     for a in range(task.n_actions):
         successors = task.successors[task.rows(dead, a)]

@@ -38,7 +38,7 @@ def test_value_and_gradient(model, rng, kind):
         return evaluate_policy(TASK, at.prob, known, start)
 
     found = value(model.fitted.theta)
-    estimate = up.FiniteMDP(TASK, model.probability, [0], [1.0])
+    estimate = up.FiniteMDP(TASK, model.prob[0], [0], [1.0])
     assert found.v[0] @ start == pytest.approx(start @ up.evaluate(estimate, policy)[0], rel=1e-12)
     assert found.occupancy.sum() == pytest.approx(8.0)
     slope = PHI.matrix.T @ found.weight[0]
@@ -98,7 +98,7 @@ def test_standard_errors_are_those_of_logs_drawn_from_the_model(rng):
         drawn = np.zeros(TASK.n_triples)
         for g, n in enumerate(TASK.by_pair(model.counts).astype(int)):
             at = slice(TASK.indptr[g], TASK.indptr[g + 1])
-            drawn[at] = rng.multinomial(n, model.probability[at] / model.probability[at].sum())
+            drawn[at] = rng.multinomial(n, model.prob[0][at] / model.prob[0][at].sum())
         values.append(up.policy_value(fit(TASK, PHI, drawn), policy).value)
     error = up.policy_value(model, policy).standard_error
     assert np.std(values, ddof=1) == pytest.approx(error, rel=0.12)

@@ -157,16 +157,7 @@ def fit_behaviour(
     b[:, :, 0] = plain.coefficients[:, :, 0]
     order = np.argsort(pair // n_actions, kind="stable")
     edges = np.searchsorted(pair[order] // n_actions, np.arange(n_states + 1))
-    rows, columns, entries = [], [], []
-    n_roots = 0
-
-    def add_root(at: Array, root: Array) -> None:
-        nonlocal n_roots
-        rows.append(np.repeat(at, root.shape[1]))
-        columns.append(np.tile(n_roots + np.arange(root.shape[1]), len(at)))
-        entries.append(root.ravel())
-        n_roots += root.shape[1]
-
+    roots = []  # of the coefficients of each state
     for s in range(n_states):
         mine = order[edges[s] : edges[s + 1]]
         actions = np.flatnonzero(visits[s])
@@ -178,17 +169,15 @@ def fit_behaviour(
             few[s] = len(used) > 1 and counts.sum() < ROWS_EACH * len(used) * (len(actions) - 1)
             if len(used) > 1 and not few[s]:
                 found, root = fit_choices(z[np.ix_(seen, used)], counts[:, actions])
-                at = ((s * n_actions + actions)[:, None] * k + used).ravel()
-                b.reshape(-1)[np.arange(s * n_actions * k, (s + 1) * n_actions * k)] = 0.0
-                b.reshape(-1)[at] = found
-                add_root(at, root)
+                at = (actions[:, None] * k + used).ravel()
+                b[s] = 0.0
+                b[s].reshape(-1)[at] = found
+                roots.append(np.zeros((n_actions * k, root.shape[1])))
+                roots[-1][at] = root
                 continue
-        at = (s * n_actions + actions) * k
-        add_root(at, np.diag(1.0 / np.sqrt(visits[s, actions])))
-    root = sparse.csr_array(
-        (np.concatenate(entries), (np.concatenate(rows), np.concatenate(columns))),
-        (b.size, n_roots),
-    )
+        roots.append(np.zeros((n_actions * k, len(actions))))
+        roots[-1][actions * k, np.arange(len(actions))] = 1.0 / np.sqrt(visits[s, actions])
+    root = sparse.block_diag(roots, "csr")
     return replace(plain, factors=tuple(factors), coefficients=b, root=root, few=few)
 
 
@@ -215,6 +204,7 @@ def fit_choices(z: Array, counts: Array) -> tuple[Array, Array]:
     size = np.abs(z).max(axis=0)
     z, total = z / size, counts.sum(axis=1)
     others = np.delete(np.arange(n_actions), int(counts.sum(axis=0).argmax()))
+    at = (others[:, None] * k + np.arange(k)).ravel()
     b = np.zeros((n_actions, k))
 
     def evaluate(b: Array) -> tuple[float, Array]:
@@ -226,10 +216,7 @@ def fit_choices(z: Array, counts: Array) -> tuple[Array, Array]:
     value, p = evaluate(b)
     for _ in range(STEPS):
         score = ((counts - total[:, None] * p)[:, others].T @ z).ravel()
-        q = p[:, others]
-        bend = np.einsum("u,uab->uab", total, np.einsum("ua,ab->uab", q, np.eye(q.shape[1]))
-                         - q[:, :, None] * q[:, None, :])  # fmt: skip
-        information = np.einsum("uab,uj,ul->ajbl", bend, z, z).reshape(len(score), -1)
+        information = action_information(z, p, total)[np.ix_(at, at)]
         inverse = np.linalg.pinv(information, 1e-13, hermitian=True)
         move = inverse @ score
         gain, step = float(score @ move), 1.0
@@ -247,10 +234,9 @@ def fit_choices(z: Array, counts: Array) -> tuple[Array, Array]:
             break
     values, vectors = np.linalg.eigh(information)
     known = values > CERTAIN * counts[counts > 0].min()
-    root = np.zeros((n_actions, k, int(known.sum())))
-    root[others] = (vectors[:, known] / np.sqrt(values[known])).reshape(len(others), k, -1)
-    root /= size[None, :, None]
-    return (b / size).ravel(), root.reshape(n_actions * k, -1)
+    root = np.zeros((n_actions * k, int(known.sum())))
+    root[at] = vectors[:, known] / np.sqrt(values[known])
+    return (b / size).ravel(), root / np.tile(size, n_actions)[:, None]
 
 
 def covariate_factors(factors: Sequence[Factor], covariates: Mapping[str, Array],

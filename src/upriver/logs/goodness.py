@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse import csgraph
 
 from upriver.checks import Array, check_seed, positive_integer
 from upriver.display import Card, add_repr, to_frame
+from upriver.mnl.choices import Choices
 from upriver.mnl.fitted import FittedMNL
 
 ENOUGH = 5.0  # rows expected anywhere but at the likeliest successor, for a pair to be judged
@@ -75,21 +75,16 @@ class GoodnessOfFit(NamedTuple):
 class Cells(NamedTuple):
     """Choice situations of a log and the cells of (s, a, s') that their rows fall into."""
 
-    indptr: Array  # (G + 1,) where the rows of each situation begin
-    matrix: Any  # (n, d) features, dense or sparse
-    counts: Array  # (n,) how often each row was chosen
+    data: Choices  # The choice data of situations that have a choice, without a ridge
     probability: Array  # (n,) fitted
     cell: Array  # (n,) the cell of each row; several situations may share one
     pair: Array  # (C,) the pair (s, a) of each cell, ascending
     names: Sequence[tuple[Any, Any]]  # (state, action) of each pair
 
     @property
-    def sizes(self) -> Array:
-        return np.diff(self.indptr)
-
-    @property
-    def visits(self) -> Array:
-        return np.add.reduceat(self.counts, self.indptr[:-1])
+    def expected(self) -> Array:
+        """(n,) how often each row would be chosen."""
+        return np.repeat(self.data.visits, np.diff(self.data.indptr)) * self.probability
 
 
 def goodness_of_fit(
@@ -100,21 +95,19 @@ def goodness_of_fit(
     if fitted.errors == "cluster":
         raise ValueError("goodness_of_fit needs independent rows, and those of a cluster are not; "
                          "with_errors('classical') takes them for independent")  # fmt: skip
-    uneven = cells.counts != np.rint(cells.counts)
+    counts, n_pairs = cells.data.counts, len(cells.names)
+    uneven = counts != np.rint(counts)
     if uneven.any():
-        raise ValueError("a transition of the log has the weight "
-                         f"{cells.counts[int(np.argmax(uneven))]:g}; goodness_of_fit needs whole "
-                         "numbers")  # fmt: skip
-    n_pairs = len(cells.names)
-    expected = sum_cells(cells, np.repeat(cells.visits, cells.sizes) * cells.probability)
-    seen = sum_cells(cells, cells.counts)
+        raise ValueError(f"a transition of the log has the weight {counts[uneven][0]:g}; "
+                         "goodness_of_fit needs whole numbers")  # fmt: skip
+    expected, seen = sum_cells(cells, cells.expected), sum_cells(cells, counts)
     statistic = sum_pairs(cells, pearson(seen, expected))
     free = np.bincount(cells.pair, minlength=n_pairs) - 1
-    inverse, rank = inverse_information(cells, fitted.regularization)
+    inverse, rank = inverse_information(cells, fitted)
     degrees = max(int(free.sum()) - rank, 0)
     worse, beaten = np.zeros(n_pairs), 0
     rng = np.random.default_rng(check_seed(seed))
-    at_once = max(AT_ONCE // len(cells.counts), 1)
+    at_once = max(AT_ONCE // len(counts), 1)
     total = statistic.sum()
     for first in range(0, replicates, at_once):
         size = min(at_once, replicates - first)
@@ -162,51 +155,33 @@ def draw_terms(
     cells: Cells, fitted: FittedMNL, inverse: Any, size: int, rng: np.random.Generator
 ) -> Array:
     """Return (size, C) Pearson's terms of drawn logs, each fitted again by a Newton step."""
-    counts = np.empty((size, len(cells.counts)))
-    starts, sizes, visits = cells.indptr[:-1], cells.sizes, cells.visits
+    data = cells.data
+    counts = np.empty((size, len(data.counts)))
+    starts, sizes, visits = data.indptr[:-1], np.diff(data.indptr), data.visits
     for u in np.unique(sizes):
         groups = np.flatnonzero(sizes == u)
         at = starts[groups][:, None] + np.arange(u)
         p = cells.probability[at]
         p /= p.sum(axis=1, keepdims=True)  # what exp leaves of a sum of 1
         counts[:, at] = rng.multinomial(visits[groups].astype(np.int64), p, (size, len(groups)))
-    expected = np.repeat(visits, sizes) * cells.probability
-    score = (cells.matrix.T @ (counts - expected).T).T - fitted.regularization * fitted.theta
-    theta = fitted.theta + score @ inverse
-    logits = (cells.matrix @ theta.T).T
+    score = (counts - cells.expected) @ data.x - fitted.regularization * fitted.theta
+    logits = (fitted.theta + score @ inverse) @ data.x.T
     logits -= np.repeat(np.maximum.reduceat(logits, starts, axis=1), sizes, axis=1)
     np.exp(logits, out=logits)
     logits *= np.repeat(visits / np.add.reduceat(logits, starts, axis=1), sizes, axis=1)
     return pearson(sum_cells(cells, counts), sum_cells(cells, logits))
 
 
-def inverse_information(cells: Cells, lam: float) -> tuple[Any, int]:
+def inverse_information(cells: Cells, fitted: FittedMNL) -> tuple[Array, int]:
     """Return (d, d) the inverse of the information with its ridge, and its rank without it.
 
-    Directions that the log does not identify have no variance and no step. Sparse features, such as
-    one-hot ones, make blocks that are inverted one by one.
+    Directions that the log does not identify have no variance and no step.
     """
-    sizes, n = cells.sizes, len(cells.counts)
-    shape = (len(sizes), n)
-    mean = sparse.csr_array((cells.probability, np.arange(n), cells.indptr), shape)
-    member = sparse.csr_array((np.ones(n), np.arange(n), cells.indptr), shape).T
-    rows = cells.matrix - member @ (mean @ cells.matrix)
-    weight = np.repeat(cells.visits, sizes) * cells.probability
-    information = rows.T @ (sparse.diags_array(weight) @ rows)
-    is_sparse, label = sparse.issparse(information), np.zeros(information.shape[0], np.int64)
-    if is_sparse:
-        _, label = csgraph.connected_components(information, directed=False)
-    order = np.argsort(label, kind="stable")
-    found, rank = [], 0
-    for columns in np.split(order, np.cumsum(np.bincount(label))[:-1]):
-        block = information[columns][:, columns]
-        block = block.toarray() if is_sparse else block
-        diagonal = np.diagonal(block)
-        scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        even = block * scale[:, None] * scale
-        rank += int((np.linalg.eigvalsh(even) > IDENTIFIED).sum())
-        even += lam * np.diag(scale**2)
-        inverse = np.linalg.pinv(even, rcond=IDENTIFIED, hermitian=True)
-        found.append(inverse * scale[:, None] * scale)
-    back = np.argsort(order)
-    return (sparse.block_diag(found, "csr")[back][:, back] if is_sparse else found[0]), rank
+    information = cells.data.hessian(fitted.theta)
+    diagonal = np.diagonal(information)
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    even = information * scale[:, None] * scale
+    rank = int((np.linalg.eigvalsh(even) > IDENTIFIED).sum())
+    even += fitted.regularization * np.diag(scale**2)
+    inverse = np.linalg.pinv(even, rcond=IDENTIFIED, hermitian=True)
+    return inverse * scale[:, None] * scale, rank

@@ -191,8 +191,9 @@ class TransitionModel(Estimates):
         pair = np.repeat(of.pair, sizes)[rows]
         key, cell = np.unique(pair * n_states + of.successor[rows], return_inverse=True)
         pairs, of_cell = np.unique(key // n_states, return_inverse=True)
+        indptr, x = np.concatenate([[0], np.cumsum(sizes[some])]), data.x[rows]
         return Cells(
-            np.concatenate([[0], np.cumsum(sizes[some])]), data.x[rows], data.counts[rows],
+            Choices(indptr, x, data.counts[rows], data.visits[some], 0.0),
             data.probabilities(self.theta)[rows], cell, of_cell,
             names=[space.names(g) for g in pairs.tolist()],
         )  # fmt: skip
@@ -221,8 +222,11 @@ class TransitionModel(Estimates):
         self, state: Any, action: Any, confidence: float = 0.95, step: int = 0
     ) -> list[dict[str, Any]]:
         """Return the probability of each next state of a pair, with intervals."""
+        if self.task is None:
+            needed = ", ".join(f"{c}=..." for c in self.log.situations.covariates)
+            raise ValueError("the model has covariates; fix their values first: "
+                             f"model.at({needed})")  # fmt: skip
         h = min(step, len(self.steps) - 1)
-        check_model(self)
         return pair_table(self.steps[h], self.prob[h], self.fitted, state, action, confidence)
 
     def plot(self, state: Any = None, action: Any = None, step: int = 0) -> Any:
@@ -235,25 +239,11 @@ class TransitionModel(Estimates):
 
     # The task that the model makes.
 
-    @property
-    def features(self) -> Features:
-        """The features of all steps."""
-        check_model(self)
-        if len(self.steps) != 1:
-            raise ValueError("the features change with the step; `steps` holds one for each")
-        return self.steps[0]
-
     @cached_property
     def prob(self) -> Array:
         """(1 | H, n) the estimated probability of every triple of the task."""
         each = [softmax(x.task.indptr, np.asarray(x.matrix @ self.theta)) for x in self.steps]
         return np.array(each)
-
-    @property
-    def probability(self) -> Array:
-        """(n,) the estimated probability of every triple, where all steps are alike."""
-        assert self.features is not None
-        return self.prob[0]
 
     @check_kinds
     def at(
@@ -326,28 +316,27 @@ class TransitionModel(Estimates):
 
         No `joint` means that the log does not say where individuals start.
         """
-        n_states = self.state_names.size
-        first = np.zeros(n_states)
+        n_states, first = self.state_names.size, None
         if self.first is not None:
             at, chance = read_start(self.state_names, self.first)
             first = np.bincount(at, chance, minlength=n_states)
         if isinstance(self.people, str):
-            return {"joint": first if self.first is not None else None}
+            return {"joint": first}
         people, chosen = self.selection
-        of = np.resize(of if len(of) else np.zeros(1, np.int64), len(chosen))
+        of = np.resize(of, len(chosen))
         joint = np.zeros((len(segments), n_states))
         np.add.at(joint, (of, people.start), people.weight)
-        if self.first is not None:
+        if first is not None:
             joint = np.outer(joint.sum(axis=1), first)
         return {"joint": (joint / joint.sum()).ravel(), "member": np.stack([chosen, of])}
 
     @property
     def start(self) -> Array:
         """(S,) the probabilities of the first states of the task."""
-        if self.joint is not None:
-            return self.joint
-        found = self.locate([{}], np.zeros(0, np.int64))["joint"]
-        return self.population.weight if found is None else found  # which raises an error
+        joint = for_population(self).joint
+        if joint is None:
+            raise ValueError(self.people)
+        return joint
 
     @cached_property
     def behaviour(self) -> Behaviour:
@@ -436,33 +425,17 @@ class TransitionModel(Estimates):
 
     def to_mdp(self) -> FiniteMDP:
         """Return the MDP of the estimated probabilities, in which episodes start as individuals."""
-        task = check_model(self).task
-        names, start = task.state_names, self.start
+        model = for_population(self)
+        names, start = model.task.state_names, model.start
         first = {names[s]: float(start[s]) for s in np.flatnonzero(start)}
-        return from_model(task, self.prob, start=first)
-
-
-def check_model(model: Any) -> TransitionModel:
-    """Return a model that has a task, or say how to get one."""
-    if not isinstance(model, TransitionModel):
-        raise TypeError(f"model is a {type(model).__name__}; it must come from fit_transitions")
-    if model.task is None:
-        needed = ", ".join(f"{c}=..." for c in model.log.situations.covariates)
-        raise ValueError(f"the model has covariates; fix their values first: model.at({needed})")
-    return model
+        return from_model(model.task, model.prob, start=first)
 
 
 def for_population(model: Any) -> TransitionModel:
     """Return a model that has a task: for its population, unless `at` has named another."""
-    is_open = isinstance(model, TransitionModel) and model.task is None
-    return check_model(model.at() if is_open else model)
-
-
-def with_reward(model: TransitionModel, reward: Any) -> TransitionModel:
-    """Return a model with other rewards."""
-    check_model(model)
-    task, rows = pay_rewards(model, reward)
-    return replace(model, task=task, reward_rows=rows, setting=(*model.setting[:2], reward))
+    if not isinstance(model, TransitionModel):
+        raise TypeError(f"model is a {type(model).__name__}; it must come from fit_transitions")
+    return model.at() if model.task is None else model
 
 
 def task_discount(horizon: int | None, discount: float | None) -> float | None:
@@ -472,14 +445,15 @@ def task_discount(horizon: int | None, discount: float | None) -> float | None:
     return 1.0 if discount == 1.0 and discount is not True else check_discount(None, discount)
 
 
-def pay_rewards(model: TransitionModel, reward: Any) -> tuple[Task, RewardRows | None]:
-    """Return the task of a model with rewards, and how they depend on what was estimated."""
-    task, log = model.task, model.log
-    horizon, discount, _ = model.setting
+def with_reward(model: TransitionModel, reward: Any) -> TransitionModel:
+    """Return a model with other rewards."""
+    log, (horizon, discount, _) = model.log, model.setting
+    task = replace(model.task, discount=task_discount(horizon, discount), **NO_REWARDS)
+    model = replace(model, task=task, setting=(horizon, discount, reward), reward_rows=None)
     if reward is None:
-        return replace(task, **NO_REWARDS), None
-    weights, given = combine_outcomes(log, reward)
+        return model
     discounts = discount_factors(horizon, discount)
+    weights, given = combine_outcomes(log, reward)
     table, pay, rows = np.zeros((1, task.n_states, task.n_actions)), np.zeros((1, 1)), None
     for known, weight in given:
         of_pairs, of_triples = tabulate(task, known, model.values_by_step(), log.space.states)
@@ -498,7 +472,8 @@ def pay_rewards(model: TransitionModel, reward: Any) -> tuple[Task, RewardRows |
     table, pay = table * discounts[:, None, None], pay * discounts[:, None]
     table = table[0] if len(table) == 1 else table
     more = pay if pay.any() else None
-    return replace(task, reward=table, next_state_reward=more, reward_range=None), rows
+    task = replace(task, reward=table, next_state_reward=more, reward_range=None)
+    return replace(model, task=task, reward_rows=rows)
 
 
 def discount_factors(horizon: int | None, discount: float | None) -> Array:
@@ -553,7 +528,7 @@ def at_values(
     values = {c: value_or_list(x) for c, x in values.items()}
     space, n_actions = log.space, len(log.space.actions)
     model = replace(model, values=values, setting=(horizon, discount, reward), segments=())
-    segments, of = [{}], np.zeros(0, np.int64)
+    segments, of = [{}], np.zeros(1, np.int64)
     free = [c for c in log.situations.covariates if c not in values]
     if free:
         people = model.population
@@ -574,8 +549,8 @@ def at_values(
     n, n_states = len(segments), len(space.states)
     names: list[Any] = list(space.states)
     if n > 1:
-        values_of = (tuple(value_or_tuple(x) for x in s.values()) for s in segments)
-        labels = [x[0] if len(x) == 1 else x for x in values_of]
+        values_of = [[tuple(x) if isinstance(x, list) else x for x in s.values()] for s in segments]
+        labels = [x[0] if len(x) == 1 else tuple(x) for x in values_of]
         names = [(label, state) for label in labels for state in names]
     first = np.repeat(np.arange(n) * n_states, len(successors))  # of the states of each segment
     changes = any(isinstance(x, list) for x in (*segments[0].values(), *values.values()))
@@ -601,11 +576,4 @@ def at_values(
         if choice.any():
             rows[choice] = log.design.rows(expand(space, of, lambda name: True))
         steps.append(Features(task, rows, names=log.design.names))
-    made = replace(made, steps=tuple(steps))
-    paid, columns = pay_rewards(made, reward)
-    return replace(made, task=paid, reward_rows=columns)
-
-
-def value_or_tuple(given: Any) -> Any:
-    """Return a list as a tuple, which can be part of a name."""
-    return tuple(given) if isinstance(given, list) else given
+    return with_reward(replace(made, steps=tuple(steps)), reward)

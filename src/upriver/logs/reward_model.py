@@ -25,7 +25,7 @@ from upriver.logs import effects, situations
 from upriver.logs.design import select_identified
 from upriver.logs.dynamic_choice import DynamicLogit, Evaluation, maximize_likelihood
 from upriver.logs.formula import Column, Recipe, mentions, parse_recipe
-from upriver.logs.model import TransitionModel, check_model
+from upriver.logs.model import TransitionModel
 from upriver.logs.situations import Situations, StateSpace
 from upriver.logs.tables import Rows, Table, array_of, listed
 from upriver.mdp import FiniteMDP, Task
@@ -78,7 +78,10 @@ def read_transitions(
     if isinstance(transitions, FiniteMDP):
         task, prob, phi = transitions.task(), transitions.probability, None
     else:
-        model = check_model(transitions)
+        model = transitions
+        if model.task is None:
+            values = ", ".join(f"{name}=..." for name in model.log.situations.covariates)
+            raise ValueError(f"the model has covariates; fix their values first: model.at({values})")
         task, prob, phi = model.task, model.prob, np.array(model.steps[0].matrix)
     if len(prob) > 1:
         raise ValueError(f"the transitions change with the step and have {len(prob)} steps; "
