@@ -76,8 +76,9 @@ def decide(
     """
     given = dict(locals())  # the options, for the command that makes the page again
     from upriver.logs import decision, fit
+    from upriver.logs.tables import Table
 
-    names = fit.as_table(log).names
+    names = Table(log).names
     if horizon is None and discount is None:
         raise ValueError("give --horizon, or --discount for an infinite horizon")
     outcomes, planned = read_reward(reward, names)

@@ -89,7 +89,9 @@ def factorize(
     of_pairs: the pairs (s, a) of the log as situations without covariates; triples: their table.
     """
     some = np.unique(np.linspace(0, len(of.pair) - 1, SAMPLE).astype(np.int64))
-    bare, products = parse_terms(formula, expand(space, of.select(space, some), wanted), known)
+    cells = {c: x[some] for c, x in of.covariates.items()}
+    sample = expand(space, build_situations(space, of.pair[some], cells), wanted)
+    bare, products = parse_terms(formula, sample, known)
     places = [belongs(factor, of.covariates, triples) for factor in bare]
     found = []
     for factor, place in zip(bare, places, strict=True):
@@ -126,24 +128,11 @@ def belongs(factor: Factor, covariates: Columns, triples: Columns) -> str:
 def identify(
     recipe: Recipe, indptr: Array, every: Array, sizes: Array, visits: Array, strict: bool
 ) -> tuple[Array, list[str]]:
-    """Return what `select_identified` does; a sample suffices where it identifies all columns."""
+    """Return what `select_identified` does, with the information where all candidates are alike."""
     data = Choices(indptr, every, np.zeros(len(every)), visits, 0.0)
-
-    def select(data: Choices, strict: bool) -> tuple[Array, list[str]]:
-        # the information where all candidates are alike: the scatter of columns within situations
-        gram = data.hessian(np.zeros(len(sizes)))
-        varies = np.diag(gram) > 1e-18 * max(float(visits.sum()), 1.0) * sizes**2
-        return select_identified(recipe, gram, varies, strict)
-
-    sampled = data.sample()
-    if sampled is not None:
-        try:
-            keep, dropped = select(sampled[0], True)
-            if not dropped:
-                return keep, dropped
-        except ValueError:  # the sample identifies less than the whole
-            pass
-    return select(data, strict)
+    gram = data.hessian(np.zeros(len(sizes)))  # the scatter of columns within situations
+    varies = np.diag(gram) > 1e-18 * max(float(visits.sum()), 1.0) * sizes**2
+    return select_identified(recipe, gram, varies, strict)
 
 
 def select_identified(

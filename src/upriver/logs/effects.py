@@ -111,9 +111,7 @@ def wald(model: Any, names: str | Sequence[str]) -> TestResult:
             raise ValueError(f"the model has no coefficient or term {name!r}; it has "
                              f"{listed(dict.fromkeys([*terms, *columns]))}")  # fmt: skip
         chosen += [i for i in found if i not in chosen]
-    theta, unit = model.theta[chosen], np.zeros((len(model.theta), len(chosen)))
-    unit[chosen, np.arange(len(chosen))] = 1.0
-    covariance = (model.fitted.covariance @ unit)[chosen]
+    theta, covariance = model.theta[chosen], model.fitted.covariance[np.ix_(chosen, chosen)]
     n, k = model.fitted.degrees + 1.0, len(chosen)
     if k >= n:
         raise ValueError(f"the errors are those of {n:g} clusters; a test of {k} coefficients "

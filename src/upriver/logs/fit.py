@@ -9,7 +9,7 @@ plan = plan_from_model(model.at(horizon=20, reward={"well": 1.0}), "cautious")
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from upriver.logs.design import build_design
 from upriver.logs.formula import mentions
 from upriver.logs.model import FittedLog, TransitionModel
 from upriver.logs.population import (
+    Population,
     population_of,
     population_of_clusters,
-    population_of_rows,
     read_history,
 )  # fmt: skip
 from upriver.logs.rewards import estimate_rewards, is_outcomes, parse_outcomes
@@ -60,9 +60,9 @@ def fit_transitions(
     Parameters
     ----------
     formula
-        In the language of formulaic. What is
-        the same for every candidate has no effect and must be interacted with something of the next
-        state. Formulas are executed; use only formulas you trust.
+        In the language of formulaic. What is the same for every candidate has no effect and must be
+        interacted with something of the next state. Formulas are executed; use only formulas you
+        trust.
     frame
         One row per transition: a pandas, polars or pyarrow frame, a mapping of columns, three
         arrays, or the path of a .csv or .parquet file or of a folder of Parquet files.
@@ -120,7 +120,7 @@ def fit_transitions(
                                  "individual")  # fmt: skip
     named = {"cluster": cluster, "ended": ended, "propensity": propensity}
     times = weights if weights is None or isinstance(weights, str) else GIVEN_WEIGHTS
-    table = as_table(frame)
+    table = Table(frame)
     uses, outcomes = mentions(formula), parse_outcomes(reward, table.names)
 
     def wanted(name: str) -> bool:
@@ -129,7 +129,9 @@ def fit_transitions(
 
     covariates = [c for c in table.names if c not in columns and wanted(c)]
     paid = list(dict.fromkeys(outcome.column for outcome in outcomes.values()))
-    more = list(dict.fromkeys([*paid, *more_columns(table, named)]))
+    # `ended` may be names of states
+    used = [c for kind, c in named.items() if kind != "ended" or c in table.names]
+    more = list(dict.fromkeys([*paid, *(c for c in used if c is not None)]))
     also = [c for c in (individual, step, cluster, *more) if c is not None]
     keys = list(dict.fromkeys([*columns, *covariates, *also]))
     numeric = [*paid, *([] if propensity is None else [propensity])]
@@ -166,23 +168,21 @@ def fit_transitions(
         history = read_history(
             rows, numbered, chosen, individual, step, [*covariates, *more], times, named
         )
-        people: Any = population_of(history, individual, space.states, covariates)
+        people: Any = population_of(
+            individual, space.states, history.individual, history.state, history.following,
+            history.weight, {c: history.cells[c] for c in covariates},
+        )  # fmt: skip
     elif cluster is not None:
         people = population_of_clusters(rows, numbered, cluster, space.states, cells, times)
     else:
-        state = of.pair // len(space.actions)
-        people = population_of_rows(space.states, state, visits, of.covariates)
+        state, one = of.pair // len(space.actions), np.ones(len(of.pair), np.int64)
+        people = Population("row", space.states, state, visits, of.covariates, one)
     planned = None if is_outcomes(reward) else reward  # several outcomes are not one reward
     setting = horizon, discount, planned
     model = TransitionModel(
         fitted, log, setting=setting, dropped=rows.dropped, people=people, history=history
     )
     return model if covariates else model.at()
-
-
-def as_table(source: Any, what: str = "the frame") -> Table:
-    """Return a table that can be read."""
-    return source if isinstance(source, Table) else Table(source, what)
 
 
 def counts_in(table: Table, used: Set[str]) -> tuple[str, ...]:
@@ -200,14 +200,6 @@ def counts_in(table: Table, used: Set[str]) -> tuple[str, ...]:
                     f"with weights={name!r} if each row stands for several."
                 )
     return tuple(notes)
-
-
-def more_columns(table: Table, named: Mapping[str, Any]) -> list[str]:
-    """Return the columns of clusters, of ends and of propensities; ends may be names of states."""
-    return [
-        c for kind, c in named.items()
-        if isinstance(c, str) and (kind != "ended" or c in table.names)
-    ]  # fmt: skip
 
 
 def check_columns(columns: Sequence[str]) -> tuple[str, str, str]:

@@ -160,17 +160,15 @@ def evaluate_factor(factor: Factor, table: Columns) -> tuple[Array, Factor]:
     text = factor.text
     if factor.is_column and table[text].dtype.kind in "mM":
         raise ValueError(f"column {text!r} holds dates; a formula needs numbers or words")
-    elif factor.is_column and table[text].dtype.kind in "iuf":
+    if factor.is_column and table[text].dtype.kind in "iuf":
         found, names = table[text][:, None], (text,)
-    elif factor.is_column:
-        formula = factor.spec or f"{int(factor.reduced)} + {SAFE}"
-        found, names, spec = code_columns(formula, {SAFE: table[text]}, text)
-        names = tuple(name.replace(SAFE, text, 1) for name in names)
-        factor = factor._replace(spec=spec)
     else:
-        used = {c: x for c, x in table.items() if factor.uses(c)} or table
-        formula = factor.spec or f"{int(factor.reduced)} + {{{text}}}"
+        used, inner = {c: x for c, x in table.items() if factor.uses(c)} or table, f"{{{text}}}"
+        if factor.is_column:
+            used, inner = {SAFE: table[text]}, SAFE
+        formula = factor.spec or f"{int(factor.reduced)} + {inner}"
         found, names, spec = code_columns(formula, used, text)
+        names = tuple(name.replace(SAFE, text, 1) for name in names)
         factor = factor._replace(spec=spec)
     found = np.asarray(found, np.float64)
     if not factor.is_column and not factor.names:

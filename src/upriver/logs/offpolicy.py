@@ -211,13 +211,6 @@ def chance_of(model: TransitionModel, behaviour: Behaviour, pairs: Array) -> Arr
     return tables[steps, pairs]
 
 
-def is_absorbing(task: Task) -> Array:
-    """Return (S,) whether every action of a state stays there."""
-    state = np.repeat(np.arange(task.n_states), task.n_actions)
-    state = np.repeat(state, task.sizes)
-    return np.bincount(state, task.successors != state, task.n_states) == 0
-
-
 def mark_ends(task: Task, data: Episodes, over: Array | None) -> None:
     """Say of episodes shorter than the horizon whether they ended or were no longer followed.
 
@@ -227,7 +220,8 @@ def mark_ends(task: Task, data: Episodes, over: Array | None) -> None:
     n_steps = data.there.sum(axis=1)
     short = np.flatnonzero(n_steps < task.horizon)
     final = data.following[short, n_steps[short] - 1]
-    absorbing = is_absorbing(task)
+    state, _, following = task.triples
+    absorbing = np.bincount(state, following != state, task.n_states) == 0
     has_ended = absorbing[final] if over is None else over[short, n_steps[short] - 1]
     after = np.arange(task.horizon) >= n_steps[short][:, None]
     data.left[short] = after & ~has_ended[:, None]
@@ -241,14 +235,13 @@ def mark_ends(task: Task, data: Episodes, over: Array | None) -> None:
 
 
 def task_rewards(task: Task, h: Array, pair: Array, s2: Array) -> Array:
-    """Return (m,) the task's reward of each transition; of unknown next states the average."""
+    """Return (m,) the task's reward of each transition."""
     reward, pay = task.user_rewards
     paid = reward[np.minimum(h, len(reward) - 1), pair]
     if not pay.size:
         return paid
     at = find_triples(task, pair, s2, task.n_states)
-    mean, of_step = task.by_pair(pay) / np.maximum(task.sizes, 1), np.minimum(h, len(pay) - 1)
-    return paid + np.where(at >= 0, pay[of_step, at], mean[of_step, pair])
+    return paid + pay[np.minimum(h, len(pay) - 1), at]
 
 
 @add_repr
@@ -312,7 +305,8 @@ def check_episodes(
 ) -> ValueChecks:
     """Return the checks of `check_policy_value` for episodes that were read."""
     task, weights, n = model.task, data.weights, float(data.weights.sum())
-    model = at_starts_of(model, data)
+    first = np.bincount(data.states[:, 0], weights, task.n_states)  # where the episodes start
+    model = replace(model, joint=first / n)
     predicted = policy_value(model, policy, confidence)
     table = segment_table(model, policy)
     z = check_quantile(data, confidence)
@@ -345,12 +339,6 @@ def check_episodes(
     # the level is that of both comparisons together
     together = check_quantile(data, 0.5 + confidence / 2.0)
     return ValueChecks(rows, confidence, compare_estimates(rows, together))
-
-
-def at_starts_of(model: TransitionModel, data: Episodes) -> TransitionModel:
-    """Return the model whose population starts where the episodes do, whatever `at` was given."""
-    first = np.bincount(data.states[:, 0], data.weights, model.task.n_states)
-    return replace(model, joint=first / first.sum())
 
 
 def check_quantile(data: Episodes, confidence: float, most: float = np.inf) -> float:

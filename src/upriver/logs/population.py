@@ -250,39 +250,23 @@ def count_earlier(
 
 
 def population_of(
-    history: History, what: str, states: Sequence[Any], covariates: Sequence[str]
-) -> Population:
-    """Return the population of the individuals of a history."""
-    begin = np.flatnonzero(history.place == 0)
-    n_rows = np.diff(np.append(begin, len(history.place)))
-    cells = {c: history.cells[c] for c in covariates}
-    last = history.following[begin + n_rows - 1]
-    paths = {c: x for c, x in cells.items() if (x != np.repeat(x[begin], n_rows)).any()}
+    what: str, states: Sequence[Any], individual: Array, state: Array, following: Array,
+    weight: Array, covariates: Mapping[str, Array],
+) -> Population:  # fmt: skip
+    """Return the population of the individuals (m,) of rows, which are in ascending order."""
+    begin = np.flatnonzero(np.diff(individual, prepend=-1))
+    n_rows = np.diff(np.append(begin, len(individual)))
+    first = {c: x[begin] for c, x in covariates.items()}
+    paths = {c: x for c, x in covariates.items() if (x != np.repeat(first[c], n_rows)).any()}
     notes = []
     if paths:
         notes.append(f"{listed(paths)} changes with the step; after the last row of an individual "
                      "its last value stays.")  # fmt: skip
+    never_left = np.bincount(state, minlength=len(states)) == 0
     return Population(
-        what, states, history.state[begin], history.weight[begin],
-        {c: x[begin] for c, x in cells.items()}, n_rows, last, never_left(states, history.state),
-        paths, begin, tuple(notes),
+        what, states, state[begin], weight[begin], first, n_rows, following[begin + n_rows - 1],
+        never_left, paths, begin, tuple(notes),
     )  # fmt: skip
-
-
-def never_left(states: Sequence[Any], state: Array) -> Array:
-    """Return (S,) whether no row of the log starts in the state."""
-    return np.bincount(state, minlength=len(states)) == 0
-
-
-def population_of_rows(
-    states: Sequence[Any], state: Array, weight: Array, covariates: Mapping[str, Array]
-) -> Population:
-    """Return the population in which each row is an individual; equal rows are one of weight."""
-    some = weight > 0
-    cells = {c: x[some] for c, x in covariates.items()}
-    return Population(
-        "row", states, state[some], weight[some], cells, np.ones(int(some.sum()), np.int64)
-    )
 
 
 def population_of_clusters(
@@ -292,32 +276,25 @@ def population_of_clusters(
     """Return the population in which each cluster is an individual, or why there is none."""
     of, labels = rows.codes(cluster)
     order = np.argsort(of, kind="stable")
-    begin = np.flatnonzero(np.diff(of[order], prepend=-1))
-    n_rows = np.diff(np.append(begin, len(order)))
-
-    def changes(cells: Array) -> Array:
-        return np.flatnonzero(np.add.reduceat(cells != np.repeat(cells[begin], n_rows), begin))
-
-    weight = rows.weight[order]
-    if len(changed := changes(weight)):
-        mine = weight[of[order] == (i := int(changed[0]))]
+    of, weight, (s, _, s2) = of[order], rows.weight[order], (x[order] for x in numbered)
+    cells = {c: x[order] for c, x in covariates.items()}
+    made = population_of(cluster, states, of, s, s2, weight, cells)
+    differs = weight != made.weight[of]
+    if differs.any():
+        i = of[np.argmax(differs)]
+        mine = weight[of == i]
         return (
             f"column {weights!r} holds {mine.min():g} and {mine.max():g} for {cluster} "
             f"{labels[i]!r}, so a {cluster} is not one individual; name the column of the "
             "individual, individual=, or give start= and all covariates"
         )
-    cells = {c: x[order] for c, x in covariates.items()}
-    counts = {name: len(changes(x)) for name, x in cells.items()}
+    changed = {c: np.unique(of[x != made.covariates[c][of]]) for c, x in made.paths.items()}
     notes = tuple(
-        f"{name} changes within {n} of {len(n_rows)}; that of the first row counts. With "
+        f"{name} changes within {len(some)} of {len(labels)}; that of the first row counts. With "
         f"individual={cluster!r} it is followed by step."
-        for name, n in counts.items() if n
-    )  # fmt: skip
-    s, _, s2 = (x[order] for x in numbered)
-    return Population(
-        cluster, states, s[begin], weight[begin], {c: x[begin] for c, x in cells.items()}, n_rows,
-        s2[begin + n_rows - 1], notes=notes,
-    )  # fmt: skip
+        for name, some in changed.items()
+    )
+    return replace(made, ends=None, paths={}, notes=notes)
 
 
 def read_population(

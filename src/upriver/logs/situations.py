@@ -79,11 +79,6 @@ class Situations(NamedTuple):
     indptr: Array  # (G + 1,) where the candidates of each situation begin
     successor: Array  # (n,) the candidates
 
-    def select(self, space: StateSpace, rows: Any) -> Situations:
-        """Return some of the situations."""
-        chosen = {c: x[rows] for c, x in self.covariates.items()}
-        return build_situations(space, self.pair[rows], chosen)
-
 
 def build_space(
     rows: Rows, columns: tuple[str, str, str], states: Any, successors: Any, wanted: Wanted
