@@ -74,7 +74,11 @@ def build_design(
     of_pairs = build_situations(space, np.flatnonzero(np.bincount(of.pair)), {})
     triples = expand(space, of_pairs, wanted)
     recipe, every, sizes = factorize(formula, space, of, of_pairs, triples, wanted, known)
-    keep, dropped = identify(recipe, of.indptr, every, sizes, visits, strict)
+    # the information where all candidates are alike: the scatter of columns within situations
+    data = Choices(of.indptr, every, np.zeros(len(every)), visits, 0.0)
+    gram = data.hessian(np.zeros(len(sizes)))
+    varies = np.diag(gram) > 1e-18 * max(float(visits.sum()), 1.0) * sizes**2
+    keep, dropped = select_identified(recipe, gram, varies, strict)
     words = {name: words_of(cells) for name, cells in {**triples, **of.covariates}.items()}
     design = Design(formula, recipe, keep, dropped, words)
     return design, np.ascontiguousarray(every[:, keep])
@@ -123,16 +127,6 @@ def belongs(factor: Factor, covariates: Columns, triples: Columns) -> str:
     if of_situation and not of_triple:
         return "situation"
     return "row" if of_situation else "triple"
-
-
-def identify(
-    recipe: Recipe, indptr: Array, every: Array, sizes: Array, visits: Array, strict: bool
-) -> tuple[Array, list[str]]:
-    """Return what `select_identified` does, with the information where all candidates are alike."""
-    data = Choices(indptr, every, np.zeros(len(every)), visits, 0.0)
-    gram = data.hessian(np.zeros(len(sizes)))  # the scatter of columns within situations
-    varies = np.diag(gram) > 1e-18 * max(float(visits.sum()), 1.0) * sizes**2
-    return select_identified(recipe, gram, varies, strict)
 
 
 def select_identified(

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import sparse, special
+from scipy import special
 
 from upriver.checks import Array, check_kinds
 from upriver.display import add_repr
-from upriver.logs.situations import Situations, build_situations, expand
+from upriver.logs.situations import build_situations, expand
 from upriver.logs.tables import Table, listed
 from upriver.mnl.choices import softmax
 from upriver.mnl.fitted import log_odds_intervals
@@ -29,17 +29,6 @@ class TestResult(NamedTuple):
     statistic: float
     degrees: int
     p_value: float
-
-
-def predicted_probabilities(model: TransitionModel, of: Situations) -> tuple[Array, Array]:
-    """Return (n,) probabilities of candidates and (n, d) the gradients of their logarithms."""
-    log = model.log
-    x = log.design.rows(expand(log.space, of, lambda name: True))
-    p = softmax(of.indptr, x @ model.theta)
-    n = len(of.indptr) - 1
-    mean = sparse.csr_array((p, np.arange(len(p)), of.indptr), (n, len(p))) @ x  # of a situation
-    x -= np.repeat(mean, np.diff(of.indptr), axis=0)
-    return p, x
 
 
 @check_kinds
@@ -71,8 +60,10 @@ def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any
         names = space.names(int(pair[i]))
         raise ValueError(f"{table.name_rows([i])} has {names!r}, from which no next state is known")
     of = build_situations(space, pair, {c: rows.values(c) for c in covariates})
-    p, scores = predicted_probabilities(model, of)
-    sizes = np.diff(of.indptr)
+    sizes, x = np.diff(of.indptr), model.log.design.rows(expand(space, of, lambda name: True))
+    p = softmax(of.indptr, x @ model.theta)
+    mean = np.add.reduceat(x * p[:, None], of.indptr[:-1])
+    scores = x - np.repeat(mean, sizes, axis=0)  # the gradients of log-probabilities
     error, low, high = log_odds_intervals(sizes, p, scores, model.fitted.covariance, z)
     return pd.DataFrame({
         "row": np.repeat(np.arange(len(pair)), sizes),

@@ -69,15 +69,6 @@ class Population:
             return self.covariates[name]
         return self.paths[name][self.begin + np.minimum(step, self.n_rows - 1)]
 
-    def select(self, keep: Array) -> Population:
-        """Return some of the individuals."""
-        chosen = {c: x[keep] for c, x in self.covariates.items()}
-        return replace(
-            self, start=self.start[keep], weight=self.weight[keep], covariates=chosen,
-            n_rows=self.n_rows[keep], last=None if self.last is None else self.last[keep],
-            begin=self.begin[keep] if len(self.begin) else self.begin,
-        )  # fmt: skip
-
     def having(self, values: Mapping[str, Any]) -> tuple[Population, Array]:
         """Return the individuals that have these values at their start, and which those are.
 
@@ -89,7 +80,13 @@ class Population:
             if name in self.covariates and is_hashable(value):
                 keep &= is_same(self.cells(name), value)
         if keep.any():
-            return self.select(keep), np.flatnonzero(keep)
+            some = replace(
+                self, start=self.start[keep], weight=self.weight[keep], n_rows=self.n_rows[keep],
+                covariates={c: x[keep] for c, x in self.covariates.items()},
+                last=None if self.last is None else self.last[keep],
+                begin=self.begin[keep] if len(self.begin) else self.begin,
+            )  # fmt: skip
+            return some, np.flatnonzero(keep)
         said = " and ".join(f"{name} = {format_brief(x)}" for name, x in values.items())
         note = f"Nobody has {said}: the starts are those of all {len(keep)} individuals."
         return replace(self, notes=(*self.notes, note)), np.arange(len(keep))
@@ -99,8 +96,6 @@ class Population:
 
         A covariate that changes with the step has a list of n_steps values.
         """
-        if not free:
-            return [{}], np.zeros(len(self.weight), np.int64)
         steps = {c: range(n_steps if c in self.paths else 1) for c in free}
         columns = {c: [self.cells(c, h) for h in steps[c]] for c in free}
         first, of = find_distinct([x for c in free for x in columns[c]])
@@ -114,9 +109,7 @@ class Population:
             order = sorted(range(len(sets)), key=lambda i: tuple(sets[i].values()))
         except TypeError:
             order = list(range(len(sets)))
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-        return [sets[i] for i in order], rank[of]
+        return [sets[i] for i in order], np.argsort(order)[of]
 
     def starts(self) -> dict[Any, float]:
         """Return {state: share of the individuals that start there}."""
@@ -125,7 +118,7 @@ class Population:
 
     def table(self) -> list[tuple[str, str]]:
         """Return who they are as (what, numbers), the rows of a first table."""
-        n, total = len(self.weight), float(self.weight.sum())
+        total = float(self.weight.sum())
         rows = [("individuals", f"{total:,.6g}, each a {self.what}")]
         rows += [("first state", name_shares(self.starts().items()))]
         if self.what != "row":
@@ -146,7 +139,7 @@ class Population:
                 share = np.bincount(of, self.weight) / total
                 words = name_shares(zip(cells[first].tolist(), share, strict=True))
             changes = "; changes with the step" if name in self.paths else ""
-            rows.append((name, f"{words}{changes}" if n else "none"))
+            rows.append((name, f"{words}{changes}"))
         return rows
 
     def card(self) -> Card:

@@ -128,9 +128,7 @@ class Rows(NamedTuple):
             column = column.combine_chunks().dictionary_encode()
             levels, index = column.dictionary.to_pylist(), column.indices.to_numpy()
         order = sorted(range(len(levels)), key=levels.__getitem__)
-        rank = np.empty(len(levels), np.int64)
-        rank[order] = np.arange(len(levels))
-        return rank[index], [levels[i] for i in order]
+        return np.argsort(order)[index], [levels[i] for i in order]
 
     def values(self, name: str) -> Array:
         """Return (m,) a column: numbers and dates as NumPy has them, words as Python objects."""
