@@ -112,7 +112,10 @@ def fit_transitions(
         identify a coefficient and regularization is 0.
     """
     lam = nonnegative_number("regularization", regularization)
-    columns = check_columns(columns)
+    if isinstance(columns, str) or len(columns) != 3 or len(set(columns)) != 3:
+        raise ValueError(f"columns is {columns!r}; it must name the state, the action and the next "
+                         "state")  # fmt: skip
+    columns = columns[0], columns[1], columns[2]
     if individual is None:
         for name, given in (("step", step), ("ended", ended), ("propensity", propensity)):
             if given is not None:
@@ -200,15 +203,6 @@ def counts_in(table: Table, used: Set[str]) -> tuple[str, ...]:
                     f"with weights={name!r} if each row stands for several."
                 )
     return tuple(notes)
-
-
-def check_columns(columns: Sequence[str]) -> tuple[str, str, str]:
-    """Return the names of the columns of state, action and next state."""
-    found = tuple(columns)
-    if isinstance(columns, str) or len(set(found)) != 3 or len(found) != 3:
-        raise ValueError(f"columns is {columns!r}; it must name the state, the action and the next "
-                         "state")  # fmt: skip
-    return found
 
 
 def find_reachable(space: StateSpace, pair: Array, s2: Array, table: Table) -> Array:

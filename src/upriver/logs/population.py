@@ -39,7 +39,7 @@ class History(NamedTuple):
     """What the columns of the cluster, `ended` and `propensity` are called, or what was given."""
     broken: Array  # (m,) whether the row starts elsewhere than where the row before it goes
     when: Array  # (m,) the step of each row, as the log has it
-    choice: Array  # (m,) the row of the choice data, or triple, of the fit
+    choice: Array  # (m,) the row of the choice data of the fit
 
     def card(self) -> Card:
         return Card({"rows": len(self.state), "individuals": len(self.labels)})
