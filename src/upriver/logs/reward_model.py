@@ -81,7 +81,7 @@ def read_transitions(
         model = transitions
         if model.task is None:
             values = ", ".join(f"{name}=..." for name in model.log.situations.covariates)
-            raise ValueError(f"the model has covariates; fix their values first: model.at({values})")
+            raise ValueError(f"the model has covariates; give them values: model.at({values})")
         task, prob, phi = model.task, model.prob, np.array(model.steps[0].matrix)
     if len(prob) > 1:
         raise ValueError(f"the transitions change with the step and have {len(prob)} steps; "

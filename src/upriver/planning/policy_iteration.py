@@ -147,7 +147,7 @@ def run_policy_iteration(
     indptr, successors = transition.indptr, transition.indices
     arrays = indptr.astype(np.uint32), successors.astype(np.uint32), transition.data, reward
     w = np.zeros(n_states) if guess is None else guess - guess[0]
-    u, q = np.empty(n_states), np.empty(len(rows.reward))
+    u, q = np.empty(n_states), np.empty(len(reward))
     policy = np.zeros(n_states, np.int32) if policy is None else policy
     damping = DAMPING if discount == 1.0 else 0.0
     choosing = choose_model is not None
