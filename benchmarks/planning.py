@@ -33,7 +33,7 @@ def draw_mdp(n_states: int, n_successors: int, near: bool, seed: int = 0) -> up.
     weights = rng.random((n_pairs, n_successors)) + 0.01
     weights /= weights.sum(axis=1, keepdims=True)
     indptr = np.arange(0, n_pairs * n_successors + 1, n_successors)
-    matrix = sparse.csr_array((weights.ravel(), successors.ravel(), indptr), (n_pairs, n_states))
+    matrix: Any = sparse.csr_array((weights.ravel(), successors.ravel(), indptr), (n_pairs, n_states))
     return up.FiniteMDP.from_arrays(matrix, rng.random((n_states, N_ACTIONS)), HORIZON)
 
 
@@ -41,7 +41,7 @@ def multiply_by_transitions(mdp: up.FiniteMDP) -> None:
     """Multiply the transition matrix by a vector H times, as any backward induction has to."""
     task = mdp.task()
     shape = task.n_states * task.n_actions, task.n_states
-    matrix = sparse.csr_array((mdp.probability[0], task.successors, task.indptr), shape=shape)
+    matrix: Any = sparse.csr_array((mdp.probability[0], task.successors, task.indptr), shape=shape)
     v = np.zeros(task.n_states)
     for _ in range(task.horizon):
         v = (matrix @ v).reshape(task.n_states, -1)[:, 0]

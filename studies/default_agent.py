@@ -247,8 +247,8 @@ class Linear(UCRLMNLSE):
 
     def start(self) -> mnl.Model:
         return mnl.start(
-            self.model_features, self.regularization, 1, True, True, weights=self.weights,
-            spread=FIRST_SPREAD if self.learns_spread else None,
+            self.model_features, self.regularization, 1, True, True,
+            weights=self.choose_weights(0.0), spread=FIRST_SPREAD if self.learns_spread else None,
         )  # fmt: skip
 
     def plan(self, state: State, rng: np.random.Generator) -> Plan:

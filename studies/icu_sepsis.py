@@ -87,7 +87,7 @@ def measure(mdp: FiniteMDP, phi: Features, counts: Array, other: Array) -> dict[
 
 def a_model(phi: Features, counts: Array) -> TransitionModel:
     """The model of a formula whose attributes of moves are the features."""
-    task, attributes = phi.task, dict(zip(phi.names, phi.matrix.T, strict=True))
+    task, attributes = phi.task, dict(zip(phi.names or (), phi.matrix.T, strict=True))
     del attributes["ends"]  # the only next state of its states, so it has no effect
     cells = dict(zip(("state", "action", "next_state"), task.triples, strict=True))
     return fit_transitions(

@@ -211,6 +211,12 @@ def chance_of(model: TransitionModel, behaviour: Behaviour, pairs: Array) -> Arr
     return tables[steps, pairs]
 
 
+def is_absorbing(task: Task) -> Array:
+    """Return (S,) whether every action of a state stays there."""
+    state, _, following = task.triples
+    return np.bincount(state, following != state, task.n_states) == 0
+
+
 def mark_ends(task: Task, data: Episodes, over: Array | None) -> None:
     """Say of episodes shorter than the horizon whether they ended or were no longer followed.
 
@@ -220,8 +226,7 @@ def mark_ends(task: Task, data: Episodes, over: Array | None) -> None:
     n_steps = data.there.sum(axis=1)
     short = np.flatnonzero(n_steps < task.horizon)
     final = data.following[short, n_steps[short] - 1]
-    state, _, following = task.triples
-    absorbing = np.bincount(state, following != state, task.n_states) == 0
+    absorbing = is_absorbing(task)
     has_ended = absorbing[final] if over is None else over[short, n_steps[short] - 1]
     after = np.arange(task.horizon) >= n_steps[short][:, None]
     data.left[short] = after & ~has_ended[:, None]
