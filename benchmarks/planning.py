@@ -33,7 +33,8 @@ def draw_mdp(n_states: int, n_successors: int, near: bool, seed: int = 0) -> up.
     weights = rng.random((n_pairs, n_successors)) + 0.01
     weights /= weights.sum(axis=1, keepdims=True)
     indptr = np.arange(0, n_pairs * n_successors + 1, n_successors)
-    matrix: Any = sparse.csr_array((weights.ravel(), successors.ravel(), indptr), (n_pairs, n_states))
+    data: Any = weights.ravel(), successors.ravel(), indptr
+    matrix: Any = sparse.csr_array(data, (n_pairs, n_states))
     return up.FiniteMDP.from_arrays(matrix, rng.random((n_states, N_ACTIONS)), HORIZON)
 
 
