@@ -228,8 +228,10 @@ def solve_visits(
     matrix = sparse.eye_array(n) - discount * chain
     if discount < 1.0:
         solve = splu(matrix.tocsc()).solve
-        v = solve(earned)
-        return float(first @ v), v, solve(first, "T")
+        visits = solve(first, "T")
+        mean = visits @ earned / visits.sum()  # without it values, and rounding errors, are small
+        v = mean / (1.0 - discount) + solve(earned - mean)
+        return float(first @ v), v, visits
     check_one_class(task, chain, "the policy")
     ones, fixed = np.ones((n, 1)), np.eye(1, n)
     whole = sparse.block_array([[matrix, sparse.csr_array(ones)], [sparse.csr_array(fixed), None]])
