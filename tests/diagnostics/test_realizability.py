@@ -105,6 +105,14 @@ def test_the_error_is_that_of_the_worst_group_of_all_steps(rng):
     assert core.where == np.unravel_index(errors.argmax(), errors.shape) == (2, 1, 0)
 
 
+@pytest.mark.parametrize("spread", ["estimate", 0.5])
+def test_triple_effects_come_as_close_as_one_likes_whatever_their_spread(spread):
+    mdp = up.envs.make("misspecified-mnl-6")
+    shared = up.envs.find("misspecified-mnl-6").shared(mdp.task("full"))
+    core = find_core(mdp, up.features.pooled(shared, spread))
+    assert core.forbidden is not None and core.error < 1e-5
+
+
 @pytest.mark.parametrize("support", ["local", "full"])
 def test_declared_successor_that_never_happens(support):
     mdp = up.envs.riverswim(6)

@@ -13,7 +13,7 @@ from scipy import linalg, sparse
 
 from upriver.checks import Array
 from upriver.display import add_repr
-from upriver.features import Features
+from upriver.features import Features, pooled, unpooled
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.names import check_same_names
 from upriver.mdp.validation import check_covers
@@ -146,6 +146,8 @@ def least_squares(features: Features, odds: Array) -> tuple[Array, int | None]:
 
 def project_on_model(features: Features, prob: Array) -> Array:
     """Minimise the mean KL(P, P_theta) by maximum likelihood with P as counts; theta is (C, d)."""
+    if features.spread == "estimate":  # there are no data to estimate it from
+        features = pooled(unpooled(features), features.triple_scale)
     for ridge in RIDGES:
         try:
             return np.array([fit_standardized(features, p, ridge).theta for p in prob])
