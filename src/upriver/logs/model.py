@@ -542,10 +542,8 @@ def at_values(
     # a state that the log never left stays where it is
     stays = np.repeat(~(space.sizes > 0).reshape(-1, n_actions).any(axis=1), n_actions)
     sizes = np.where(stays, 1, space.sizes)
-    real = np.repeat(~stays, sizes)
-    pairs = np.flatnonzero(space.sizes > 0)
     successors = np.repeat(np.arange(len(sizes)) // n_actions, sizes)
-    successors[real] = build_situations(space, pairs, {}).successor
+    successors[np.repeat(~stays, sizes)] = space.successors
     n, n_states = len(segments), len(space.states)
     names: list[Any] = list(space.states)
     if n > 1:
