@@ -30,7 +30,7 @@ def test_inner_maximum_is_the_linear_program(radius):
         p = rng.dirichlet(np.full(n, 0.5))
         values = rng.random(n).round(1)  # with ties
         chosen = p.copy()
-        got = kernels.tabular.maximize_in_l1_ball(values, chosen, 0, n, radius)
+        got = kernels.tabular.maximize_in_l1_ball(values, n, radius, chosen)
         assert got == pytest.approx(l1_maximum(values, p, radius), abs=1e-8)
         assert got == pytest.approx(chosen @ values, abs=1e-12)
         assert chosen.sum() == pytest.approx(1.0, abs=1e-12)
@@ -40,7 +40,7 @@ def test_inner_maximum_is_the_linear_program(radius):
 def test_inner_maximum_by_hand():
     # 0.1 of mass moves from value 0 to value 2, as far as it is there; the rest from value 1.
     values, p = np.array([0.0, 1.0, 2.0]), np.array([0.05, 0.5, 0.45])
-    got = kernels.tabular.maximize_in_l1_ball(values, p, 0, 3, 0.2)
+    got = kernels.tabular.maximize_in_l1_ball(values, 3, 0.2, p)
     assert got == pytest.approx(0.45 * 1.0 + 0.55 * 2.0)
 
 

@@ -52,20 +52,20 @@ def count_rule(h, first, end, indptr, successors, next_state_reward, v, q, data)
 
 
 @njit_inline
-def maximize_in_l1_ball(values, p, start, stop, radius):
+def maximize_in_l1_ball(values, n, radius, p):
     """Turn p into the best distribution q, ||q - p||_1 <= radius, and return q . values.
 
     Half the radius of mass goes to the best successor and is taken from the worst ones first.
-    values and p: their entries from start to stop, those of p sum to one.
+    values and p: their first n entries, those of p sum to one.
     """
-    best, mean = start, 0.0
-    for u in range(start, stop):
+    best, mean = 0, 0.0
+    for u in range(n):
         best = u if values[u] >= values[best] else best
         mean += p[u] * values[u]
     left = min(0.5 * radius, 1.0 - p[best])
     while left > 0.0:
         worst = -1
-        for u in range(start, stop):
+        for u in range(n):
             if u != best and p[u] > 0.0 and (worst < 0 or values[u] < values[worst]):
                 worst = u
         if worst < 0:  # rounding alone is left
@@ -86,8 +86,9 @@ def choose_in_l1_balls(indptr, prob, radius, values, chosen):
     """
     chosen[:] = prob
     for pair in range(indptr.shape[0] - 1):
-        if indptr[pair] < indptr[pair + 1]:
-            maximize_in_l1_ball(values, chosen, indptr[pair], indptr[pair + 1], radius[pair])
+        start, stop = indptr[pair], indptr[pair + 1]
+        if start < stop:
+            maximize_in_l1_ball(values[start:stop], stop - start, radius[pair], chosen[start:stop])
 
 
 @njit_inline
@@ -173,7 +174,7 @@ def ball_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
             for i in range(start, stop):
                 p[i - start] = prob[c, i]
             if in_l1:
-                best = maximize_in_l1_ball(values, p, 0, stop - start, radius[k, pair])
+                best = maximize_in_l1_ball(values, stop - start, radius[k, pair], p)
             else:
                 best = maximize_in_kl_ball(values, p, stop - start, radius[k, pair])
             q[pair] = reward[r, pair] + best
