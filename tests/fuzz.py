@@ -123,7 +123,6 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         "fit_mnl": (up.fit_mnl, {"features": PHI, "counts": np.ones(TASK.n_triples), "regularization": 1.0}),
         "fit_choices": (up.fit_choices, {"X": np.array([[0.0], [1.0], [0.5], [2.0]]), "chosen": [1, 0, 0, 1], "groups": [0, 0, 1, 1], "regularization": 0.1, "names": ["x"]}),
         "fit_transitions": (up.fit_transitions, log | {"states": None, "columns": ("state", "action", "next_state"), "cluster": "episode", "weights": None, "regularization": 0.1, "missing": "refuse"}),
-        "fit_transitions to features": (up.fit_transitions, {"formula": LOG.assign(action=["left", "right"] * (len(LOG) // 2)), "features": PHI, "task": TASK, "weights": None, "regularization": 1.0}),
         "plan_from_model": (up.plan_from_model, {"model": MODEL, "how": "cautious", "confidence": 0.9}),
         "policy_value": (up.policy_value, {"model": MODEL, "policy": "behaviour", "confidence": 0.9}),
         "compare_policies": (up.compare_policies, {"model": MODEL, "new": PLAN.policy, "old": "behaviour", "confidence": 0.9}),

@@ -348,7 +348,7 @@ def test_a_large_spread_counts_shared_errors_as_own_ones():
                 theta=model.theta.copy(), inverse_products=np.zeros_like(model.inverse_products)
             ),
             model.spread,
-            up.agents.UCRLMNLSE(task, shared_errors=errors).weights,
+            up.agents.UCRLMNLSE(task, shared_errors=errors).choose_weights(0.0),
         ).inverse_products
         for errors in (1.5, 3.0)
     )
