@@ -345,7 +345,8 @@ def fit_base(net: up.FactoredMDP, policy: Any, n_episodes: int) -> Any:
         weights = flat.reshape(shape)
         scores = ones @ weights
         gradient = ones.T @ (softmax(scores, axis=1) - np.eye(net.n_actions)[taken]) + weights
-        fit = np.sum(logsumexp(scores, axis=1)) - scores[np.arange(len(taken)), taken].sum()
+        total: Any = logsumexp(scores, axis=1)
+        fit = total.sum() - scores[np.arange(len(taken)), taken].sum()
         return fit + 0.5 * (weights**2).sum(), gradient.ravel()
 
     found = minimize(
