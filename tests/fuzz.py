@@ -153,7 +153,7 @@ def public_calls(folder: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
         "Policy": (up.Policy, {"actions": PLAN.policy, "n_actions": 2, "state_names": names["states"], "action_names": names["actions"], "stationary": False}),
         "Policy.from_plan": (up.Policy.from_plan, {"plan": PLAN, "task": TASK}),
         "plan.q": (PLAN.q, {"h": 1}),
-        "Features": (up.Features, {"task": TASK, "matrix": PHI.matrix, "names": list(PHI.names), "formal_dimension": None, "spread": 0.0}),
+        "Features": (up.Features, {"task": TASK, "matrix": PHI.matrix, "names": list(PHI.names), "formal_dimension": 0, "spread": 0.0}),
         "Task": (up.Task, {f.name: getattr(OTHER.true_task, f.name) for f in fields(up.Task)}),
         "FiniteMDP": (up.FiniteMDP, {f.name: getattr(OTHER, f.name) for f in fields(up.FiniteMDP)}),
         "from_arrays": (up.FiniteMDP.from_arrays, {"transition": table, "reward": np.full((3, 2), 0.5), "horizon": 4, "initial_state": 0, "states": ["a", "b", "c"], "actions": ["l", "r"], "local": None, "terminal": None, "reward_range": None, "discount": None, "name": "x"}),

@@ -151,7 +151,7 @@ def test_blocks_are_the_components_of_features_that_meet(rng):
         for b in range(len(layout.size)):
             members = layout.features[slice(*layout.blocks["first_feature"][b : b + 2])]
             block_of[members] = b
-            is_shared = ~features.columns.is_own[members]  # own columns come first
+            is_shared = ~features.packed[1].is_own[members]  # own columns come first
             assert list(members) == [members[i] for i in np.lexsort((members, is_shared))]
             assert len(members) == layout.size[b]
             assert layout.blocks["n_own"][b] == (~is_shared).sum()

@@ -68,7 +68,6 @@ class UCMNLK(MirrorDescentLearner):
             return 1.0 - 1.0 / (1.0 + self.task.horizon)
         if discount < 1.0:
             return discount
-        assert self.features.formal_dimension is not None
         return max(1.0 - sqrt(self.features.formal_dimension / self.diameter / self.n_steps), 0.0)
 
     def beta(self, state: State) -> float:

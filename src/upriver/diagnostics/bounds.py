@@ -67,7 +67,6 @@ def theorem1(
 def worst_evidence(features: Features, k: int) -> Evidence:
     """Return the largest evidence that a radius can meet before episode k, with lambda_k."""
     task, d, big = features.task, features.formal_dimension, features.norm_bound
-    assert d is not None
     lam = theory_regularization(features)(k)
     ratio = d * log(1.0 + (k - 1.0) * task.horizon * task.max_successors * big**2 / (d * lam))
     return Evidence(k, task.horizon, task.n_states, task.max_successors, d, big, lam, ratio)

@@ -14,19 +14,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from upriver import kernels
-from upriver.checks import (
-    KINDS,
-    Array,
-    as_float,
-    check_instance,
-    check_sparse,
-    format_value,
-    nonnegative_number,
-)  # fmt: skip
-from upriver.display import Card, add_repr, to_frame
+from upriver import checks, kernels
+from upriver.checks import Array, format_value
+from upriver.display import Card, add_repr, name_column, to_frame
 from upriver.display.card import MAX_ROWS
-from upriver.display.frames import name_column
 from upriver.features.layout import Columns, Layout, pack
 from upriver.mdp import Task
 from upriver.mdp.names import abbreviate, check_same_names
@@ -72,20 +63,20 @@ class Features:
     task: Task
     matrix: Any
     names: Sequence[str] | None = None
-    formal_dimension: int | None = None
+    formal_dimension: int = 0
     spread: Any = 0.0
     sharing: str | None = None
 
     def __post_init__(self) -> None:
         matrix: Any
         if is_sparse := sparse.issparse(self.matrix):
-            matrix = check_sparse("features", self.matrix)
+            matrix = checks.check_sparse("features", self.matrix)
             matrix.sum_duplicates()
         else:
             kind = np.float32 if getattr(self.matrix, "dtype", None) == np.float32 else np.float64
-            matrix = as_float("features", self.matrix, kind)
+            matrix = checks.as_float("features", self.matrix, kind)
             matrix = matrix.copy() if matrix.flags.writeable else matrix
-        n = check_instance("task", self.task, Task).n_triples
+        n = checks.check_instance("task", self.task, Task).n_triples
         if matrix.ndim != 2 or matrix.shape[0] != n or matrix.shape[1] < 1:
             raise ValueError(
                 f"features have shape {matrix.shape}; with {n} reachable triples they must be "
@@ -102,7 +93,7 @@ class Features:
                 f"s'={states[s2]!r}) hold {kept.data[at]}; they must be finite"
             )
         if not isinstance(self.spread, str):
-            nonnegative_number("spread", self.spread)
+            checks.nonnegative_number("spread", self.spread)
         if self.spread and (
             not is_sparse
             or matrix.shape[1] <= (effects := triple_columns(self.task, self.spread)).shape[1]
@@ -114,13 +105,13 @@ class Features:
             )
         object.__setattr__(self, "matrix", matrix)
         self.freeze()
-        is_list = KINDS["Sequence[str]"][1](self.names)
+        is_list = checks.KINDS["Sequence[str]"][1](self.names)
         if self.names is not None and not (is_list and len(self.names) == self.n_shared):
             raise ValueError(
                 f"names is {format_value(self.names)}; it must be a list of {self.n_shared} texts, "
                 "one per feature"
             )
-        if self.formal_dimension is None:
+        if not self.formal_dimension:
             object.__setattr__(self, "formal_dimension", matrix.shape[1])
 
     def freeze(self) -> None:
@@ -197,6 +188,7 @@ class Features:
 
     @cached_property
     def packed(self) -> tuple[Layout, Columns]:
+        """`layout`, and what the columns that are not triple effects are to the pairs (s, a)."""
         own_first = "own_first" in vars(self)
         return pack(self.task, self.matrix[:, : self.n_shared], bool(self.spread), own_first)
 
@@ -211,19 +203,14 @@ class Features:
         return kernels.layout.compile_layout(*self.layout)
 
     @property
-    def columns(self) -> Columns:
-        """What the columns that are not triple effects are to the pairs (s, a)."""
-        return self.packed[1]
-
-    @property
     def scale(self) -> Array:
         """(d,) the scale of each column, 1 for triple effects."""
-        return np.append(self.columns.scale, np.ones(self.dimension - self.n_shared))
+        return np.append(self.packed[1].scale, np.ones(self.dimension - self.n_shared))
 
     @cached_property
     def standardized(self) -> Features:
-        """The same features with `columns.scale` 1, so that a ridge does not depend on units."""
-        is_own = self.columns.is_own
+        """The same features with `scale` 1, so that a ridge does not depend on units."""
+        is_own = self.packed[1].is_own
         if (self.scale == 1.0).all() and is_own.all() == is_own.any():
             return self
         return self.rescaled(self.scale)

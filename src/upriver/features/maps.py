@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import check_function, check_kinds, positive_number
+from upriver.checks import TINY, check_function, check_kinds, finite_number
 from upriver.features.features import Features, triple_columns
 from upriver.mdp import FactoredMDP, Task
 
@@ -74,11 +74,9 @@ def shared(task: Task) -> Features:
             "so these states are not on a line; use features.from_function"
         )
     code = (a * 3 + where) * 4 + direction + 1
-    pair = s * task.n_actions + a
-    stays = np.zeros(len(task.sizes), bool)
-    stays[pair[direction == 0]] = True
+    stays = np.repeat(task.by_pair(direction == 0, np.logical_or), task.sizes)
     is_first = np.arange(task.n_triples) == np.repeat(task.indptr[:-1], task.sizes)
-    reference = np.where(stays[pair], direction == 0, is_first)
+    reference = np.where(stays, direction == 0, is_first)
     used, column = np.unique(code[~reference], return_inverse=True)
     matrix = np.zeros((task.n_triples, max(len(used), 1)))
     matrix[np.flatnonzero(~reference), column] = 1.0
@@ -150,11 +148,8 @@ def pooled(shared: Features, spread: float | str = "estimate") -> Features:
     """
     if shared.spread:
         raise ValueError("these features have triple effects already; pool the shared ones")
-    if isinstance(spread, str):
-        if spread != "estimate":
-            raise ValueError(f"spread is {spread!r}; it must be a positive number or 'estimate'")
-    else:
-        spread = positive_number("spread", spread)
+    if spread != "estimate":
+        spread = finite_number("spread", spread, TINY, "above 0, or 'estimate'")
     columns = [sparse.csr_array(shared.matrix), triple_columns(shared.task, spread)]
     matrix = sparse.hstack(columns, format="csr")
     return Features(shared.task, matrix, names=shared.names, spread=spread)

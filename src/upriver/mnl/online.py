@@ -238,5 +238,4 @@ def mirror_regularization(features: Features, theta_bound: float) -> float:
     alpha, big = 2.0 * theory_step(features, theta_bound), features.norm_bound
     if big == 0.0:  # no feature is nonzero: any lambda will do
         return 1.0
-    assert features.formal_dimension is not None
     return max(12.0 * sqrt(2.0) * big**3, 48.0 * big**2 * features.formal_dimension) * alpha
