@@ -11,7 +11,7 @@ def test_diagnosis_of_riverswim():
     assert found.core.realizable and found.core.norm == pytest.approx(3.7193, abs=5e-5)
     assert found.kappa.value == pytest.approx(0.0175)
     assert found.certified <= found.kappa.value
-    assert (found.features.task.max_successors, found.rank) == (3, 10)
+    assert (found.features.task.max_successors, found.core.rank) == (3, 10)
     assert [row["value"] for row in found.table()[:3]] == ["3", "16", "10"]
     assert found.bounds.vacuous and found.bounds.regret_corrected > found.bounds.trivial == 2400
 

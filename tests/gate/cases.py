@@ -718,7 +718,7 @@ def diagnose(environment: str, kind: str, n_states: int) -> Outputs:
     found = up.diagnose(mdp, maps[kind](mdp.task()))
     core, bounds = (x and x._asdict() for x in (found.core, found.bounds))
     features, names = found.features, ("dimension", "formal_dimension", "norm_bound")
-    shape = {name: getattr(features, name) for name in names} | {"rank": found.rank}
+    shape = {name: getattr(features, name) for name in names} | {"rank": core.pop("rank")}
     shape["best_norm_bound"] = found.recentred.norm_bound
     shape["zero_successor"] = found.recentred is features
     shape["max_successors"] = features.task.max_successors

@@ -139,7 +139,7 @@ def test_the_summary_lists_the_shared_coefficients(rng):
         (-1.0, r"spread is -1\.0"),
         (np.nan, "spread is nan"),
         (np.inf, "spread is inf"),
-        ("wide", "spread is 'wide'; it must be a positive number or 'estimate'"),
+        ("wide", "spread is 'wide'; it must be a finite number above 0, or 'estimate'"),
     ],
 )
 def test_wrong_spreads_get_one_clear_sentence(rng, spread, words):
@@ -196,4 +196,4 @@ def test_counts_are_fitted_planned_with_and_diagnosed(rng):
     assert found.core.realizable and expected.core.realizable
     np.testing.assert_allclose(found.core.theta, expected.core.theta, atol=1e-8)
     assert found.features.norm_bound == pytest.approx(expected.features.norm_bound)
-    assert found.rank == expected.rank
+    assert found.core.rank == expected.core.rank

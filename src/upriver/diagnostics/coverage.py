@@ -9,21 +9,14 @@ units of the rewards.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from upriver import checks
 from upriver.agents.mnl_family import evidence
 from upriver.agents.ucrl_mnl import UCRLMNL
-from upriver.checks import (
-    Array,
-    check_choice,
-    check_function,
-    check_kinds,
-    open_fraction,
-    positive_integer,
-)
+from upriver.checks import Array, check_kinds
 from upriver.diagnostics.bounds import clip_kappa
 from upriver.diagnostics.kappa import certify_kappa
 from upriver.diagnostics.realizability import check_finite_horizon, theta_star
@@ -36,8 +29,7 @@ from upriver.play.learner import Learner
 
 
 @add_repr
-@dataclass(frozen=True, eq=False, repr=False)
-class Coverage:
+class Coverage(NamedTuple):
     """Measurements of R runs of K episodes before each episode; arrays are (R, K)."""
 
     delta: float
@@ -65,7 +57,7 @@ class Coverage:
 
     def share(self, name: str) -> float:
         """Return the share of runs with theta* in C_k for all k; Lemma 1: at least 1 - delta."""
-        radius = self.radii[check_choice("name", name, self.radii)]
+        radius = self.radii[checks.check_choice("name", name, self.radii)]
         return float((self.distance <= radius).all(axis=1).mean())
 
 
@@ -109,9 +101,9 @@ def coverage(
     seed
         The seed of the first run; the others follow.
     """
-    n_runs = positive_integer("n_runs", n_runs)
-    n_episodes = positive_integer("n_episodes", n_episodes)
-    open_fraction("delta", delta)
+    n_runs = checks.positive_integer("n_runs", n_runs)
+    n_episodes = checks.positive_integer("n_episodes", n_episodes)
+    checks.open_fraction("delta", delta)
     check_finite_horizon(mdp, "coverage")
     agent = UCRLMNL(features.task, features) if agent is None else agent
     own, given = agent.features.matrix, features.matrix
@@ -122,7 +114,7 @@ def coverage(
         raise ValueError("theta* changes with the step; use an agent with per_step=True")
     radii = lemma_radii(features, theta, agent, delta) if radii is None else radii
     for name, radius in radii.items():
-        check_function(f"radii[{name!r}]", radius, "evidence")
+        checks.check_function(f"radii[{name!r}]", radius, "evidence")
     runs = [
         measure_run(mdp, agent, theta, radii.values(), n_episodes, seed + i) for i in range(n_runs)
     ]
@@ -155,8 +147,6 @@ def lemma_radii(features: Features, theta: Array, agent: UCRLMNL, delta: float) 
     """Return Lemma 1 as printed and corrected with the constants of theta*, and the agent's own."""
     bound = max(float(np.linalg.norm(theta, axis=1).max()), 1e-12)
     certified = certify_kappa(features, bound)
-    kappa = clip_kappa(0.25 if certified is None else certified)
-    found = {"printed": lemma1_radius, "corrected": corrected_radius}
-    return {k: radius(kappa, bound, delta) for k, radius in found.items()} | {
-        "acting": agent.radius
-    }
+    given = clip_kappa(0.25 if certified is None else certified), bound, delta
+    lemmas = {"printed": lemma1_radius(*given), "corrected": corrected_radius(*given)}
+    return {**lemmas, "acting": agent.radius}

@@ -7,7 +7,6 @@ in their features; the proofs need it over the ball ||theta|| <= L_theta.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -56,30 +55,20 @@ def certify_kappa(features: Features, theta_bound: float) -> float | None:
     successor.
     """
     radius, found = nonnegative_number("theta_bound", theta_bound), []
-    for _, rows in stacks(features):
-        if rows.shape[1] > 1:
-            centred = rows - rows[:, :1]
-            gram = centred @ centred.transpose(0, 2, 1)
-            scale = max(float(np.abs(gram).max()), 1e-300)
-            flat = np.round(gram.reshape(len(gram), -1) / scale, 12)
-            _, first = np.unique(flat, axis=0, return_index=True)  # many pairs have equal features
-            found.append(bound_products(gram[first], radius))
-    return min(found, default=None)
-
-
-def stacks(features: Features) -> Iterator[tuple[Array, Array]]:
-    """Yield (pairs (m,), rows (m, U, w)): the features of pairs with U successors, w columns."""
     layout, sizes = features.layout, features.task.sizes
-    width = layout.pairs["n_columns"][:-1]
-    shapes = np.stack([sizes, width], axis=1)
-    for u, w in np.unique(shapes[sizes > 0], axis=0):
-        pairs = np.flatnonzero((sizes == u) & (width == w))
+    shapes = np.stack([sizes, layout.pairs["n_columns"][:-1]], axis=1)
+    for u, w in np.unique(shapes[sizes > 1], axis=0):
+        pairs = np.flatnonzero((shapes == (u, w)).all(axis=1))
         cells = layout.pairs["first_value"][pairs, None] + np.arange(u * w)
         rows = layout.values[cells].reshape(len(pairs), u, w)
-        if features.triple_scale:  # triple effects are not packed
-            own = np.broadcast_to(features.triple_scale * np.eye(u)[:, 1:], (len(pairs), u, u - 1))
-            rows = np.concatenate([rows, own], axis=2)
-        yield pairs, rows
+        centred = rows - rows[:, :1]
+        gram = centred @ centred.transpose(0, 2, 1)
+        gram = gram + features.triple_scale**2 * np.diag(np.arange(u) > 0)  # which are not packed
+        scale = max(float(np.abs(gram).max()), 1e-300)
+        flat = np.round(gram.reshape(len(gram), -1) / scale, 12)
+        _, first = np.unique(flat, axis=0, return_index=True)  # many pairs have equal features
+        found.append(bound_products(gram[first], radius))
+    return min(found, default=None)
 
 
 def bound_products(gram: Array, radius: float) -> float:

@@ -40,6 +40,9 @@ class Core(NamedTuple):
     """(h, s, a) of that largest error."""
     forbidden: tuple[int, int, int] | None
     """The first declared successor (s, a, s') of probability 0, which makes theta* infinite."""
+    rank: int | None
+    """Rank of the differences within pairs, the directions that data can identify; None where the
+    matrix is too large to tell."""
 
     @property
     def norm(self) -> float:
@@ -76,22 +79,22 @@ def find_core(mdp: FiniteMDP, features: Features) -> Core:
     task = features.task
     prob = true_probabilities(mdp, task)
     forbidden: Any = None  # the first declared successor with probability 0 at some step
-    residual, realizable, theta = np.inf, False, np.empty(0)
     if len(zero := np.flatnonzero((prob <= 0.0).any(axis=0))):
         forbidden = tuple(int(x[zero[0]]) for x in task.triples)
-    else:
-        odds = np.log(prob)
-        odds -= odds[:, reference_rows(task)]
-        theta, _ = least_squares(features, odds)
+    odds = np.log(prob) if forbidden is None else np.zeros_like(prob)
+    odds -= odds[:, reference_rows(task)]
+    theta, rank = least_squares(features, odds)
+    residual = np.inf
+    if forbidden is None:
         residual = float(np.abs(differences(features, theta) - odds).max())
-        realizable = residual <= TOLERANCE * max(1.0, float(np.abs(odds).max()))
+    realizable = residual <= TOLERANCE * max(1.0, float(np.abs(odds).max()))
     if not realizable:
         theta = project_on_model(features, prob)
     gap = np.abs(prob - model_probabilities(features, theta))
     error = 0.5 * task.by_pair(gap)  # (1 | H, S*A) total variation
     h, pair = np.unravel_index(int(np.argmax(error)), error.shape)
     where = (int(h), *divmod(int(pair), task.n_actions))
-    return Core(theta, realizable, residual, float(error[h, pair]), where, forbidden)
+    return Core(theta, realizable, residual, float(error[h, pair]), where, forbidden, rank)
 
 
 def theta_star(mdp: FiniteMDP, features: Features) -> Array:
@@ -160,11 +163,3 @@ def has_zero_successor(features: Features) -> bool:
     """Return whether every pair (s, a) has a successor with the zero vector, as Lemma 1 needs."""
     is_zero = abs(features.matrix).sum(axis=1) == 0.0
     return bool(np.logical_or.reduceat(is_zero, features.task.first_rows).all())
-
-
-def find_rank(features: Features) -> int | None:
-    """Return the rank of the differences within pairs, the directions that data can identify.
-
-    None where the matrix is too large to tell.
-    """
-    return least_squares(features, np.zeros((1, features.task.n_triples)))[1]

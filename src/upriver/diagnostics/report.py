@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from upriver.checks import check_kinds, open_fraction, positive_integer, positive_number
 from upriver.diagnostics import realizability
@@ -16,8 +15,7 @@ from upriver.mdp import FiniteMDP
 
 
 @add_repr
-@dataclass(frozen=True, eq=False, repr=False)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """The measurements of `diagnose`."""
 
     name: str
@@ -25,8 +23,6 @@ class Diagnosis:
     n_episodes: int
     recentred: Features
     """The same, with the zero vector for the first successor of each pair where one has none."""
-    rank: int | None
-    """Rank of the differences within pairs (s, a); None if unknown."""
     core: Core
     theta_bound: float | None
     """L_theta: ||theta*|| unless given; None where theta* is infinite and none was given."""
@@ -47,7 +43,7 @@ class Diagnosis:
         rows: list[tuple[str, Any, str]] = [
             ("U", features.task.max_successors, "largest reachable set"),
             ("d", features.dimension, f"columns kept, of {features.formal_dimension}"),
-            ("rank", self.rank, "directions that data can identify"),
+            ("rank", core.rank, "directions that data can identify"),
             ("L_varphi", features.norm_bound, "largest norm of a feature row"),
             ("L_varphi, recentred", self.recentred.norm_bound, "after features.recentre"),
             ("zero successor", self.recentred is features, "needed by Lemma 1 in every (s, a)"),
@@ -69,8 +65,8 @@ class Diagnosis:
         else:
             s, a, x, y = kappa.where
             rows.append(("kappa", kappa.value, f"P({x})P({y}) at (s={s}, a={a})"))
-        if kappa is not None and self.certified is not None:
-            rows.append(("kappa, certified", self.certified, "lower bound in the ball"))
+            if self.certified is not None:
+                rows.append(("kappa, certified", self.certified, "lower bound in the ball"))
         if bounds is not None:
             verdict = "vacuous" if bounds.vacuous else "informative"
             printed = (f"printed {write_value(x)}" for x in (bounds[2], bounds.regret_printed))
@@ -127,10 +123,10 @@ def diagnose(
         prob = realizability.model_probabilities(features, core.theta)
     kappa = kappa_at(task, prob)
     certified = None if theta_bound is None else certify_kappa(features, theta_bound)
-    has_zero, rank = realizability.has_zero_successor(features), realizability.find_rank(features)
-    recentred, bounds = features if has_zero else recentre(features), None
+    bounds, has_zero = None, realizability.has_zero_successor(features)
+    recentred = features if has_zero else recentre(features)
     if theta_bound and certified is not None and recentred.norm_bound > 0.0:
         bounds = theorem1(recentred, certified, theta_bound, n_episodes, delta)
     return Diagnosis(
-        mdp.name, features, n_episodes, recentred, rank, core, theta_bound, kappa, certified, bounds
+        mdp.name, features, n_episodes, recentred, core, theta_bound, kappa, certified, bounds
     )
