@@ -97,7 +97,7 @@ CASES = {
     "an unknown support": (lambda: MDP.task("locl"), "support is 'locl'"),
     "a support that leaves out": (lambda: replace(MDP, local=(np.arange(9), [0] * 8)), "local leaves out successor"),
     "a river of one state": (lambda: up.envs.riverswim(1), "n_states is 1"),
-    "an unknown variant": (lambda: up.envs.riverswim(6, variant="x"), "variant 'x' is unknown"),
+    "an unknown variant": (lambda: up.envs.riverswim(6, variant="x"), "variant is 'x'; it must be one of"),
     "an unknown environment": (lambda: up.envs.make("riverswin"), "'riverswin' is unknown; did you mean 'riverswim'"),
     "a successor that is no state": (lambda: up.Task.from_successors([0], [0], lambda s, a: [1], 3), r"successors\(0, 0\) names 1"),
     "states twice": (lambda: up.Task.from_successors([0, 0], [0], lambda s, a: [0], 3), "states has the name 0 twice"),

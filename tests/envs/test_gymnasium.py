@@ -104,9 +104,7 @@ def test_frozen_lake_by_hand():
 def test_values_in_the_users_units(name):
     """V* equals value iteration on the raw table, with its rewards and endings as they are."""
     horizon = 30
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        mdp = up.envs.from_gymnasium(name, horizon=horizon)
+    mdp = up.envs.from_gymnasium(name, horizon=horizon)
     env = gymnasium.make(name).unwrapped
     n = len(env.P)
     v = np.zeros(n)
@@ -121,11 +119,6 @@ def test_values_in_the_users_units(name):
     expected = float(env.initial_state_distrib @ v)
     got = start_value(mdp, up.solve(mdp).v)
     assert got == pytest.approx(expected, abs=1e-9)
-
-
-def test_deterministic_environments_give_a_warning():
-    with pytest.warns(UserWarning, match="one successor"):
-        up.envs.from_gymnasium("CliffWalking-v1", horizon=20)
 
 
 def test_a_state_where_only_some_episodes_end_gets_an_end_state():
@@ -183,8 +176,7 @@ def test_a_table_of_other_things_than_outcomes_is_refused(table):
 
 @pytest.mark.parametrize("following", [1, 1.0, np.int64(1)])
 def test_next_states_are_whole_numbers_of_any_type(following):
-    with pytest.warns(UserWarning, match="one successor"):
-        mdp = up.envs.from_gymnasium(Table(following), horizon=3)
+    mdp = up.envs.from_gymnasium(Table(following), horizon=3)
     assert mdp.task().successors.tolist() == [1, 1]
 
 
@@ -215,7 +207,6 @@ def test_small_units_do_not_end_an_episode():
     assert [env.step(0)[2:4] for _ in range(4)] == [(False, False)] * 3 + [(False, True)]
 
 
-@pytest.mark.filterwarnings("ignore:every state and action")
 def test_what_a_table_does_not_contain_is_refused():
     """A fickle passenger changes the destination in `step`, with a hidden variable, not in P."""
     with pytest.raises(ValueError, match=r"fickle_passenger of Taxi-v4 is True.*upriver.learn"):

@@ -122,7 +122,7 @@ def test_sizes_names_and_refusals():
         (lambda: riverswim(1), "n_states is 1; it must be a whole number of at least 2"),
         (lambda: riverswim(0), "n_states is 0"),
         (lambda: riverswim(6, 0), "horizon is 0"),
-        (lambda: riverswim(variant="amazon"), "variant 'amazon' is unknown"),
+        (lambda: riverswim(variant="amazon"), "variant is 'amazon'; it must be one of"),
         (lambda: envs.make("riverswin-6"), "did you mean 'riverswim'"),
     ):
         with pytest.raises(ValueError, match=sentence):

@@ -41,7 +41,6 @@ def diagnose(
     from upriver import FiniteMDP, diagnostics, envs
     from upriver.checks import positive_integer
     from upriver.experiments import registry
-    from upriver.experiments.spec import split_name
 
     positive_integer("runs", runs, least=0)
     if environment.endswith(".npz"):
@@ -50,7 +49,7 @@ def diagnose(
         mdp = envs.from_gymnasium(environment.removeprefix("gym:"))
     else:
         mdp = envs.make(environment)
-    feature_map = registry.feature_function(features, split_name(environment)[0])
+    feature_map = registry.feature_function(features, envs.split_name(environment)[0])
     varphi = feature_map(mdp.task(support))
     found = diagnostics.diagnose(mdp, varphi, episodes, delta, theta_bound)
     rows = found.table()

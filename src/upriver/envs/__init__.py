@@ -51,26 +51,26 @@ def make(name: str, **numbers: Any) -> FiniteMDP:
 
     Further arguments are those of its function.
     """
-    entry, size = read_name(name)
-    return entry.make(**size, **numbers)
+    return find(name).make(**split_name(name)[1], **numbers)
 
 
 def find(name: str) -> Environment:
     """Return the entry of a name, with or without a size."""
-    return read_name(name)[0]
-
-
-def read_name(name: str) -> tuple[Environment, dict[str, int]]:
-    """Return the entry of a name and the argument of its number, such as {"n_states": 6}."""
-    base, _, number = name.rpartition("-")
-    if base in ENVIRONMENTS and number.isdigit():
-        return ENVIRONMENTS[base], {ENVIRONMENTS[base].size: int(number)}
-    if name not in ENVIRONMENTS:
+    base, _ = split_name(name)
+    if base not in ENVIRONMENTS:
         near = get_close_matches(name, ENVIRONMENTS, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         known = ", ".join(sorted(ENVIRONMENTS))
         raise ValueError(f"environment {name!r} is unknown{hint} (known: {known})")
-    return ENVIRONMENTS[name], {}
+    return ENVIRONMENTS[base]
+
+
+def split_name(name: Any) -> tuple[str, dict[str, int]]:
+    """Return (riverswim, {n_states: 6}) of riverswim-6, and (name, {}) of other names."""
+    base, _, number = str(name).rpartition("-")
+    if base in ENVIRONMENTS and number.isdigit() and len(number) < 300:
+        return base, {ENVIRONMENTS[base].size: int(number)}
+    return str(name), {}
 
 
 def __getattr__(name: str) -> Any:  # imports gymnasium

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -76,14 +75,7 @@ def from_gymnasium(
         initial_state = getattr(base, "initial_state_distrib", None)
         if initial_state is None:
             raise ValueError(f"{name} has no initial_state_distrib; give initial_state")
-    mdp = from_table(table, initial_state, horizon, name)
-    if mdp.true_task.max_successors == 1:
-        warnings.warn(
-            f"every state and action of {name} has one successor: nothing is left to learn about "
-            "its transitions",
-            stacklevel=3,  # the caller of envs.from_gymnasium
-        )
-    return mdp
+    return from_table(table, initial_state, horizon, name)
 
 
 def list_outcomes(table: Any, name: str) -> tuple[Array, ...]:

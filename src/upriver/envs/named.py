@@ -65,11 +65,9 @@ def indicator_features(task: Task, labels: Callable[[Any, Any, Any], Sequence[st
     """
     of, named, triples = task.state_names, task.action_names, zip(*task.triples, strict=True)
     found = [labels(of[s], named[a], of[s2]) for s, a, s2 in triples]
-    names = sorted({name for each in found for name in each})
-    matrix = np.zeros((task.n_triples, max(len(names), 1)))
-    for row, each in zip(matrix, found, strict=True):
-        row[[names.index(name) for name in each]] = 1.0
-    return Features(task, matrix, names=names or ["nothing to learn"])
+    names = sorted({name for each in found for name in each}) or ["nothing to learn"]
+    matrix = np.array([[name in each for name in names] for each in found], np.float64)
+    return Features(task, matrix, names)
 
 
 def check_state_names(task: Task, kind: type, environment: str) -> None:

@@ -13,13 +13,7 @@ features, whatever the size of the river.
 from __future__ import annotations
 
 from upriver.checks import check_kinds, positive_integer
-from upriver.envs.named import (
-    build_mdp,
-    check_listed,
-    check_state_names,
-    indicator_features,
-    normalize,
-)
+from upriver.envs import named
 from upriver.features import Features
 from upriver.mdp import FiniteMDP, Task
 
@@ -44,7 +38,7 @@ def river_grid(length: int = 6, width: int = 3, horizon: int | None = None) -> F
         At least 2 and 1; the default horizon is 4 * (length + width).
     """
     length, width = positive_integer("length", length, 2), positive_integer("width", width)
-    check_listed(length * width, len(MOVES), 5)
+    named.check_listed(length * width, len(MOVES), 5)
     cells = [(x, y) for x in range(length) for y in range(width)]
     inside = set(cells)
 
@@ -53,11 +47,11 @@ def river_grid(length: int = 6, width: int = 3, horizon: int | None = None) -> F
         for move, (dx, dy) in MOVES.items():
             if (there := (cell[0] + dx, cell[1] + dy)) in inside:
                 found.append((there, WEIGHTS[move] * (STRENGTH if move == a else 1.0)))
-        return normalize(found)
+        return named.normalize(found)
 
     rewards = {(cells[0], "downstream"): 0.1, (cells[-1], "upstream"): 1.0}
     horizon = 4 * (length + width) if horizon is None else horizon
-    return build_mdp(
+    return named.build_mdp(
         f"river-grid-{length}", cells, tuple(MOVES), outcomes,
         lambda cell, a: rewards.get((cell, a), 0.0), horizon,
     )  # fmt: skip
@@ -69,7 +63,7 @@ def river_grid_features(task: Task) -> Features:
 
     Any other next state is a fifth feature, which occurs with full support only.
     """
-    check_state_names(task, tuple, "river_grid")
+    named.check_state_names(task, tuple, "river_grid")
     direction = {move: name for name, move in MOVES.items()}
 
     def labels(s: Cell, a: str, s2: Cell) -> tuple[str, ...]:
@@ -79,4 +73,4 @@ def river_grid_features(task: Task) -> Features:
         kind = "across" if way in ("left", "right") else way
         return (kind, "swum for") if way == a else (kind,)
 
-    return indicator_features(task, labels)
+    return named.indicator_features(task, labels)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array, check_kinds, positive_integer
+from upriver.checks import Array, check_choice, check_kinds, positive_integer
 from upriver.mdp import FiniteMDP
 from upriver.mdp.building import assemble
 from upriver.mdp.validation import check_size, support_of_triples
@@ -59,9 +59,7 @@ def riverswim(n_states: int = 6, horizon: int | None = None, variant: str = "pap
     """
     n_states = positive_integer("n_states", n_states, 2)
     check_size(n_states, 6 * n_states)
-    if variant not in VARIANTS:
-        raise ValueError(f"variant {variant!r} is unknown; it must be one of {sorted(VARIANTS)}")
-    current = VARIANTS[variant]
+    current = VARIANTS[check_choice("variant", variant, VARIANTS)]
     if (last := max(current.starts)) >= n_states:
         raise ValueError(f"n_states is {n_states}; variant {variant!r} starts in state {last}")
     outcomes = np.empty((n_states, 2, 3))  # to move left, stay and move right

@@ -28,6 +28,7 @@ from pydantic.json_schema import models_json_schema
 from upriver.agents.mnl_family import MNLLearner
 from upriver.checks import check_kinds, format_value
 from upriver.display import Card, add_repr
+from upriver.envs import split_name
 from upriver.experiments import registry
 from upriver.experiments.build import RunSpec, build, get_mdp
 from upriver.experiments.registry import unknown
@@ -234,14 +235,6 @@ class AgentEntry(Entry):
             if given.setdefault(key, registry.to_plain(key, default)) is MISSING:
                 raise ValueError(f"agent {self.full_label!r} lacks its setting {key!r}")
         return {key: given[key] for key in settings}
-
-
-def split_name(name: Any) -> tuple[str, dict[str, int]]:
-    """Return (riverswim, {n_states: 6}) of riverswim-6, and (name, {}) of other names."""
-    base, _, number = str(name).rpartition("-")
-    if base in registry.ENVIRONMENTS and number.isdigit() and len(number) < 300:
-        return base, {registry.ENVIRONMENTS[base].size: int(number)}
-    return str(name), {}
 
 
 def setting_type(field: str, default: Any, takes_rule: bool = False) -> Any:
