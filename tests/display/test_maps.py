@@ -5,13 +5,13 @@ import pytest
 from PIL import Image
 
 import upriver as up
-from upriver.display import maps
+from upriver.display import figures
 
 
 def test_only_pairs_of_whole_numbers_are_a_grid():
-    assert maps.find_grid([(0, 1), (2, 3)]).tolist() == [[0, 1], [2, 3]]
+    assert figures.find_grid([(0, 1), (2, 3)]).tolist() == [[0, 1], [2, 3]]
     for states in (None, [0, 1], [(0, 1), (2,)], [(0.5, 1)], [(0, "a")], ["ab"]):
-        assert maps.find_grid(states) is None
+        assert figures.find_grid(states) is None
 
 
 def test_expected_moves_of_a_hand_made_grid():
@@ -25,7 +25,7 @@ def test_expected_moves_of_a_hand_made_grid():
         horizon=3,
     )
     here = mdp.true_task.state_names.number((0, 0))
-    moves = maps.expected_moves(mdp)
+    moves = figures.expected_moves(mdp)
     assert moves[0, here] == pytest.approx([0.25, 0.75])
     assert not np.delete(moves[0], here, axis=0).any()
     assert mdp.plot().axes[0].get_ylabel() == "row"
@@ -64,7 +64,7 @@ def test_an_animation_has_a_frame_for_each_episode(tmp_path):
     run = up.simulate(mdp, agent, n_episodes=3, seed=4)
     drawn = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(maps, "animate_episodes", lambda *args: drawn.append(args))
+        patch.setattr(figures, "animate_episodes", lambda *args: drawn.append(args))
         up.animate(mdp, {"PSRL": agent}, n_episodes=3, path=tmp_path / "b.gif", seed=4)
     episodes = drawn[0][2]["PSRL"]
     assert sum(share for share, _, _ in episodes) == pytest.approx(run.visits.sum(1) / 10)

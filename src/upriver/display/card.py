@@ -16,6 +16,10 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
+from upriver.checks import Array
+
 MAX_LINE = 300
 """Characters of a line."""
 MAX_ROWS = 10
@@ -129,3 +133,17 @@ def format_html(self: Any) -> str:
         parts.append(f"<table>{head}{''.join(format_row('td', row) for row in rows)}</table>")
     parts += [f'<div class="more">{escape("; ".join(notes))}</div>'] if notes else []
     return f'<div class="upriver">{STYLE}{"".join(parts)}</div>'
+
+
+def to_frame(data: Any) -> Any:
+    """Return a pandas data frame of a mapping of columns, or of a list of rows."""
+    import pandas as pd
+
+    return pd.DataFrame(data)
+
+
+def name_column(names: Any, numbers: Array) -> Any:
+    """Return the names of an array of states or actions; the numbers where they have no names."""
+    if names is None:
+        return numbers
+    return np.fromiter(names, object)[numbers]  # an array of tuples would be a matrix

@@ -164,9 +164,9 @@ class FiniteMDP:
         ValueError
             If there are more than 400 states, and they are no pairs of whole numbers.
         """
-        from upriver.display import maps
+        from upriver.display import figures
 
-        return maps.plot_transitions(self)
+        return figures.plot_transitions(self)
 
     @check_kinds
     def save(self, path: str | Path) -> None:

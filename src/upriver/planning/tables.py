@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from upriver.checks import Array, as_float, check_instance
-from upriver.display.frames import name_column
+from upriver.display import name_column
 from upriver.mdp import Task
 from upriver.mdp.names import Names, same_names
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from upriver.agents.base import Agent
 from upriver.checks import check_kinds, positive_integer
-from upriver.display import maps
+from upriver.display import figures
 from upriver.mdp import FiniteMDP
 from upriver.play.simulate import simulate
 
@@ -42,13 +42,13 @@ def animate(
         If the horizon is infinite, or there are more than 400 states.
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=1000)
-    if mdp.horizon is None or mdp.n_states > maps.MAX_STATES:
+    if mdp.horizon is None or mdp.n_states > figures.MAX_STATES:
         raise ValueError(
-            f"{mdp.name} cannot be animated; it must have a horizon and at most {maps.MAX_STATES} "
-            "states"
+            f"{mdp.name} cannot be animated; it must have a horizon and at most "
+            f"{figures.MAX_STATES} states"
         )
-    moves, states = maps.expected_moves(mdp), np.arange(mdp.n_states)
-    if maps.find_grid(mdp.true_task.states) is None:
+    moves, states = figures.expected_moves(mdp), np.arange(mdp.n_states)
+    if figures.find_grid(mdp.true_task.states) is None:
         moves -= moves.mean(axis=0)  # at the end of a river even swimming right drifts to the left
     lines: dict[str, list[Any]] = {name: [] for name in agents}
     for name, agent in agents.items():
@@ -60,5 +60,5 @@ def animate(
             share = visits.sum(axis=1) / visits.sum()
             text = f"episode {k + 1:3d}, value {run.values[0]:.3g} of {run.optimal_values[0]:.3g}"
             lines[name].append((share, moves[run.plan.policy[0], states], text))
-    maps.animate_episodes(Path(path), mdp.true_task.states, lines, seconds)
+    figures.animate_episodes(Path(path), mdp.true_task.states, lines, seconds)
     return Path(path)
