@@ -91,10 +91,10 @@ def plot_policy(table: Array, states: Any, actions: Any, ties: Array | None = No
     Where states are pairs of whole numbers, a map of the first step, with arrows of actions that
     are named directions. ties: (H, S) where several actions are equally good, which is grey.
     """
-    ties = np.zeros(table.shape, bool) if ties is None else ties
+    tied: Array = np.zeros(table.shape, bool) if ties is None else ties
     grid = None if actions is None else find_grid(states)
     if grid is not None:
-        table, ties = table[0], ties[0]
+        table, tied = table[0], tied[0]
         n_rows, n_columns = np.ptp(grid, axis=0) + 1
         side = min(WIDTHS["two"] / n_columns, 0.45)
         width, height = max(3.0, (n_columns + 1) * side), (n_rows + 1) * side + 0.4
@@ -104,12 +104,12 @@ def plot_policy(table: Array, states: Any, actions: Any, ties: Array | None = No
     figure, axes = new_figure(width, height)
     ax: Axes = axes[0, 0]
     action_names = range(int(table.max()) + 1) if actions is None else actions
-    colours = action_colours(table, action_names, ties)
+    colours = action_colours(table, action_names, tied)
     if grid is not None:
         set_limits(ax, grid, xlabel="column", ylabel="row")
         ax.scatter(*grid[:, ::-1].T, c=colours, marker="s", s=(side * 60.0) ** 2)
-        moves = np.array([COMPASS.get(str(a).lower(), (0, 0)) for a in actions])[table]
-        named = moves.any(axis=1) & ~ties
+        moves = np.array([COMPASS.get(str(a).lower(), (0, 0)) for a in action_names])[table]
+        named = moves.any(axis=1) & ~tied
         draw_arrows(ax, grid[named], 0.6 * moves[named], "white")
     else:
         state_names = range(table.shape[1]) if states is None else states
@@ -120,7 +120,7 @@ def plot_policy(table: Array, states: Any, actions: Any, ties: Array | None = No
         if any(len(str(s)) > 3 for s in state_names[:MAX_LABELS]):
             ax.tick_params(axis="x", rotation=90)
         ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    add_action_legend(ax, table, action_names, ties)
+    add_action_legend(ax, table, action_names, tied)
     return figure
 
 
