@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver import checks
+from upriver.agents.base import Episode
 from upriver.agents.mnl_family import evidence
 from upriver.agents.ucrl_mnl import UCRLMNL
 from upriver.checks import Array, check_kinds
@@ -24,7 +25,7 @@ from upriver.display import Card, add_repr
 from upriver.features import Features
 from upriver.mdp import FiniteMDP
 from upriver.mnl.radii import corrected_radius, lemma1_radius
-from upriver.play.episodes import EpisodePlayer
+from upriver.play.episodes import play_episodes
 from upriver.play.learner import Learner
 
 
@@ -129,17 +130,16 @@ def measure_run(
     the distance to theta*, whether V_1 is optimistic, and each beta_k."""
     task, features, rows = agent.task, agent.features, []
     learner = Learner(agent, mdp, seed, None, draws=task.horizon + 1)
-    player = EpisodePlayer(mdp, n_episodes, learner.environment)
-    for k in range(n_episodes):
-        model, plan = learner.state.model, learner.plan()
-        episode = player.evaluate_and_play(k, plan)
-        planned = plan.to_user_units(task).v[0, episode.states[0]]
-        optimistic = planned >= player.optimal_values[k] - 1e-9 * task.units.unit
-        known = evidence(features, k + 1, model)
+
+    def measure(episode: Episode, optimal: float) -> None:
+        model, plan = learner.state.model, learner.last_plan.to_user_units(task)
+        optimistic = plan.v[0, episode.states[0]] >= optimal - 1e-9 * task.units.unit
+        known = evidence(features, len(rows) + 1, model)
         rows.append([
             distance(features, model, theta), optimistic, *(radius(known) for radius in radii)
         ])  # fmt: skip
-        learner.learn(episode)
+
+    play_episodes(mdp, learner, n_episodes, measure)
     return np.array(rows, np.float64)
 
 

@@ -82,6 +82,10 @@ class Learner:
             (self.agent, self.mdp), *stream,
         )  # fmt: skip
 
+    def result(self, checkpoint: Checkpoint) -> tuple[Any, ...]:
+        """Return what a run ends with: its last plan, state, task and checkpoint."""
+        return final_plan(self.last_plan, self.task), self.state, self.task, checkpoint
+
 
 def final_plan(plan: Any, task: Task) -> Any:
     """Return an agent's plan in the user's units, with the names of its task."""

@@ -14,9 +14,9 @@ from upriver.mdp import FactoredMDP, FiniteMDP, Task
 from upriver.planning import Plan
 from upriver.play import greedy
 from upriver.play.checkpoints import Checkpoint
-from upriver.play.episodes import EpisodePlayer
+from upriver.play.episodes import play_episodes
 from upriver.play.factored import simulate_factored
-from upriver.play.learner import Learner, final_plan
+from upriver.play.learner import Learner
 from upriver.play.policy import Policy
 from upriver.play.streams import simulate_stream
 
@@ -126,19 +126,6 @@ def simulate(
             f"{mdp.horizon}, give n_episodes, or use mdp.infinite_horizon(discount)"
         )
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
-
     learner = Learner(played, mdp, seed, resume, draws=task.horizon + 1)
-    player = EpisodePlayer(mdp, n_episodes, learner.environment)
-    seconds = np.empty(n_episodes)
-    for k in range(n_episodes):
-        plan = learner.plan()
-        episode = player.evaluate_and_play(k, plan)
-        learner.learn(episode)
-        seconds[k] = learner.seconds
-    player.count_visits()
-
-    return Run(
-        player.returns, player.values, player.optimal_values, seconds,
-        final_plan(learner.last_plan, learner.task), learner.state, learner.task,
-        learner.checkpoint(n_episodes), player.visits,
-    )  # fmt: skip
+    figures, visits = play_episodes(mdp, learner, n_episodes)
+    return Run(*figures, *learner.result(learner.checkpoint(n_episodes)), visits)
