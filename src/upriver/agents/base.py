@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from math import inf
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -101,27 +102,17 @@ def check_rule(name: str, values: Any, *shapes: tuple[int, ...]) -> Array:
     return found
 
 
-def optional(check: Check) -> Check:
-    """Return a check that also allows None."""
-    return lambda name, value: None if value is None else check(name, value)
-
-
-def check_kind(kind: type) -> Check:
-    """Return a check for an instance of a class."""
-    return lambda name, value: check_instance(name, value, kind)
-
-
 POSITIVE = "regularization kappa step_size inflation diameter prior"
 NONNEGATIVE = "bonus noise reward_bonus epsilon decay shared_errors own_errors"
 CHECKS: dict[str, Check] = {
-    "task": check_kind(Task), "mdp": check_kind(FiniteMDP), "delta": open_fraction,
-    "features": optional(check_kind(Features)), "theta_bound": optional(positive_number),
-    "n_samples": optional(positive_integer),
-    **dict.fromkeys(("n_episodes", "n_steps", "ensemble"), positive_integer),
+    "task": partial(check_instance, kind=Task), "mdp": partial(check_instance, kind=FiniteMDP),
+    "features": partial(check_instance, kind=Features),
+    "delta": open_fraction, "theta_bound": positive_number,
+    **dict.fromkeys(("n_episodes", "n_steps", "n_samples", "ensemble"), positive_integer),
     **dict.fromkeys(POSITIVE.split(), positive_number),
     **dict.fromkeys(NONNEGATIVE.split(), nonnegative_number),
 }  # fmt: skip
-"""What a field of each name may hold."""
+"""What a field of each name may hold, apart from None where that is its default."""
 
 
 class Validated:
@@ -133,8 +124,10 @@ class Validated:
     def __post_init__(self) -> None:
         """Check the fields and keep them in canonical form."""
         checks = CHECKS | self.OWN_CHECKS
-        for name in (field.name for field in fields(self) if field.name in checks):  # type: ignore
-            object.__setattr__(self, name, checks[name](name, getattr(self, name)))
+        for field in fields(self):  # type: ignore
+            name, value = field.name, getattr(self, field.name)
+            if name in checks and (value is not None or field.default is not None):
+                object.__setattr__(self, name, checks[name](name, value))
         task, features = getattr(self, "task", None), getattr(self, "features", None)
         if features is not None:
             features.check_task(task)
