@@ -342,7 +342,7 @@ def test_wrong_declarations(kind):
 
 def test_what_a_resumed_run_refuses():
     run = up.learn(Line(), n_episodes=3, **GIVEN)
-    with pytest.raises(ValueError, match="horizon belongs to the run to resume; leave it out"):
+    with pytest.raises(ValueError, match="horizon is 3; it is not for a run to resume"):
         up.learn(Line(), n_episodes=3, resume=run, horizon=3)
     with pytest.raises(ValueError, match="env has 4 actions, the run to resume 2"):
         up.learn("FrozenLake-v1", n_episodes=3, resume=run)
@@ -386,11 +386,13 @@ def test_what_must_be_given():
     with pytest.raises(ValueError, match="no time limit; give the `horizon`, or a `discount`"):
         up.learn(Line(), n_episodes=3, actions=["back", "on"])
     task = up.envs.riverswim(3).true_task
-    with pytest.raises(ValueError, match="reward is for learning without an agent"):
+    with pytest.raises(
+        ValueError, match="reward is .*; it is not for runs with an agent; its task"
+    ):
         up.learn(Line(), up.agents.Random(task), 3, reward=lambda s, a: 0.0)
 
 
-def test_callback_time_and_interruption_end_a_run():
+def test_callback_and_interruption_end_a_run():
     seen = []
 
     def stop(k, total):
@@ -400,7 +402,6 @@ def test_callback_time_and_interruption_end_a_run():
     given = {"horizon": 12, "actions": ["back", "on"]}
     run = up.learn(Line(), n_episodes=50, callback=stop, **given)
     assert len(run.returns) == 5 and seen[-1] == (5, run.returns[-1])
-    assert len(up.learn(Line(), n_episodes=50, max_seconds=1e-9, **given).returns) == 1
 
     def interrupt(t):
         if t > 60:

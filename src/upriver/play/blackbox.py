@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.agents.base import Agent
-from upriver.checks import Array, check_kinds, positive_integer, positive_number, refuse_given
+from upriver.checks import Array, check_kinds, positive_integer, refuse_given
 from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import FactoredMDP, Task
 from upriver.planning import Plan
@@ -84,7 +84,7 @@ def learn(
     actions: Sequence[Any] | None = None, successors: Callable[[Any, Any], Any] | None = None,
     reward: Callable[..., Any] | None = None, features: Callable[[Task], Any] | None = None,
     states: Sequence[Any] | None = None, reward_range: tuple[float, float] | None = None,
-    callback: Callable[[int, float], Any] | None = None, max_seconds: float | None = None,
+    callback: Callable[[int, float], Any] | None = None,
 ) -> LearningRun | FactoredRun:  # fmt: skip
     """Play `n_episodes` and learn a policy, through `reset` and `step` alone.
 
@@ -129,8 +129,6 @@ def learn(
         seen are costs.
     callback : function, optional
         Called after each episode with its number, from 1, and its return; True ends the run.
-    max_seconds : float, optional
-        No episode begins after this time.
 
     Raises
     ------
@@ -139,8 +137,6 @@ def learn(
         learned before, unless that is nothing.
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
-    if max_seconds is not None:
-        positive_number("max_seconds", max_seconds)
     if isinstance(env, str):
         from upriver.envs.gymnasium import make_environment
 
@@ -155,21 +151,20 @@ def learn(
     if isinstance(getattr(agent, "task", None), FactoredMDP):
         refuse_given(
             "agents of factored problems", state_of=state_of, end=end, resume=resume,
-            callback=callback, max_seconds=max_seconds, **declared._asdict(),
+            callback=callback, **declared._asdict(),
         )  # fmt: skip
         return learn_factored(env, agent, n_episodes, seed)
     if agent is None:
         player: Player = DiscoveringPlayer(env, state_of, resume, seed, declared)
     else:
-        declared.refuse("is for learning without an agent; give it to agent.task")
+        refuse_given("runs with an agent; its task declares it", **declared._asdict())
         player = AgentPlayer(env, agent, state_of, end, resume, seed)
-    return play_episodes(player, n_episodes, callback, max_seconds)
+    return play_episodes(player, n_episodes, callback)
 
 
 def play_episodes(
-    player: Player, n_episodes: int, callback: Callable[[int, float], Any] | None,
-    max_seconds: float | None,
-) -> LearningRun:  # fmt: skip
+    player: Player, n_episodes: int, callback: Callable[[int, float], Any] | None
+) -> LearningRun:
     """Play the episodes and return the run; errors and interruptions keep what was learned."""
     rows: list[tuple[float, int, bool, float]] = []
     before, began = player.before, perf_counter()
@@ -177,8 +172,6 @@ def play_episodes(
     failure: Exception | None = None
     try:
         while len(rows) < n_episodes:
-            if max_seconds is not None and perf_counter() - began >= max_seconds and rows:
-                break
             rows.append(player.play_one(before + len(rows)))
             if is_visible and perf_counter() - shown >= 0.2:
                 shown = perf_counter()

@@ -64,12 +64,6 @@ class Declared(NamedTuple):
     states: Sequence[Hashable] | None = None
     reward_range: tuple[float, float] | None = None
 
-    def refuse(self, reason: str) -> None:
-        """Raise ValueError for the first declaration, with the reason."""
-        for name, value in self._asdict().items():
-            if value is not None:
-                raise ValueError(f"{name} {reason}")
-
 
 def as_name(what: str, value: Any) -> Any:
     """Return the name of a state: what the user gave with tuples in place of arrays and lists."""
@@ -136,12 +130,9 @@ class Discovery:
             if isinstance(value, list | dict | set):
                 setattr(other, name, copy(value))
         other.seen = {key: list(found) for key, found in self.seen.items()}
-        other.state = self.copy_state()
+        # a fit changes the arrays of the model in place
+        other.state = self.state._replace(model=mnl.Model(*map(copy, self.state.model)))
         return other
-
-    def copy_state(self) -> State:
-        """Return a copy of the agent's state, whose arrays a fit changes in place."""
-        return self.state._replace(model=mnl.Model(*map(copy, self.state.model)))
 
     # -- what was seen ----------------------------------------------------------------------------
 
@@ -239,7 +230,11 @@ class Discovery:
         known = np.full(len(keys), np.nan)
         known[np.isin(pair // n_actions, final)] = 0.0
         if declared.reward is not None:
-            self.fill_rewards(known, pair, following, names)
+            three = takes_next_state(declared.reward)
+            for i in np.flatnonzero(np.isnan(known) & (following < size - 1)):
+                s, a = divmod(int(pair[i]), n_actions)
+                triple = names[s], self.actions[a], *([names[following[i]]] if three else [])
+                known[i] = call_for_number("reward", declared.reward, *triple, unknown=True)
         low, high = self.bounds
         bounds = min(low, np.nanmin(known)), max(high, np.nanmax(known))
         known[(following == size - 1) & (pair // n_actions != size - 1)] = bounds[1]
@@ -257,18 +252,16 @@ class Discovery:
     def list_declared(self) -> set[tuple[int, int, int]]:
         """Return the triples that the declared successors allow from the states known so far."""
         successors: Any = self.declared.successors
-        found, done = set(self.seen), 0
-        while done < len(self.nodes):
-            name, ended = self.nodes[done]
-            for a in [] if ended else self.actions_of(done):
+        found = set(self.seen)
+        for s, (name, ended) in enumerate(self.nodes):  # the loop comes to those that it adds
+            for a in [] if ended else self.actions_of(s):
                 following, what = successors(name, self.actions[a]), f"a successor of {name!r}"
                 if not isinstance(following, Iterable):
                     raise TypeError(
                         f"successors({name!r}, {self.actions[a]!r}) is {format_value(following)}; "
                         "it must be a list of states"
                     )
-                found |= {(done, a, self.node(as_name(what, x), seen=False)) for x in following}
-            done += 1
+                found |= {(s, a, self.node(as_name(what, x), seen=False)) for x in following}
         return found
 
     def list_possible(self) -> set[tuple[int, int, int]]:
@@ -324,44 +317,29 @@ class Discovery:
     def actions_of(self, s: int) -> Any:
         return self.masks.get(s, range(len(self.actions)))
 
-    def fill_rewards(self, known: Array, pair: Array, following: Array, names: list[Any]) -> None:
-        """Write the declared rewards into known (n,), but for NEW."""
-        declared: Any = self.declared.reward
-        three = takes_next_state(declared)
-        for i in np.flatnonzero(np.isnan(known) & (following < len(names) - 1)):
-            s, a = divmod(int(pair[i]), len(self.actions))
-            s2 = [names[following[i]]] if three else []
-            triple = names[s], self.actions[a], *s2
-            known[i] = call_for_number("reward", declared, *triple, unknown=True)
-
     # -- the agent --------------------------------------------------------------------------------
 
     def learn(self) -> None:
-        """End an episode: fit the model to all that was seen, where that is due."""
-        k = self.episodes + 1
-        is_out_of_date = k >= self.next_rebuild or self.reward_range() != self.bounds
-        if is_out_of_date or self.steps[1] >= REFIT * sum(self.steps):
-            self.fit(k, is_out_of_date)
-        self.episodes = k
-
-    def fit(self, k: int, make_task: bool) -> None:
-        """Fit the model after episode k, to a new task or the present one.
+        """End an episode: fit the model to all that was seen, where that is due.
 
         Where that fails, as in a function of the user, or is interrupted, all is as it was before.
         """
-        kept = {**vars(self), "state": self.copy_state()}
-        since = self.state.k
-        try:
-            if make_task:
-                self.rebuild(self.state.model.spread)
-                self.next_rebuild = max(k + 1, int(GROWTH * k))
-            self.steps, self.present_plan = [sum(self.steps), 0], None
-            self.refit(k, since)
-            if make_task:
-                self.value_new()
-        except BaseException:
-            vars(self).update(kept)
-            raise
+        k, since = self.episodes + 1, self.state.k
+        is_out_of_date = k >= self.next_rebuild or self.reward_range() != self.bounds
+        if is_out_of_date or self.steps[1] >= REFIT * sum(self.steps):
+            kept = vars(self.fork())
+            try:
+                if is_out_of_date:
+                    self.rebuild(self.state.model.spread)
+                    self.next_rebuild = max(k + 1, int(GROWTH * k))
+                self.steps, self.present_plan = [sum(self.steps), 0], None
+                self.refit(k, since)
+                if is_out_of_date:
+                    self.value_new()
+            except BaseException:
+                vars(self).update(kept)
+                raise
+        self.episodes = k
 
     def refit(self, k: int, since: int) -> None:
         """Fit the model to all that was seen in the task; the last fit was before episode since."""

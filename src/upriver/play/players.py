@@ -20,6 +20,7 @@ from upriver.checks import (
     finite_number,
     format_value,
     positive_integer,
+    refuse_given,
 )
 from upriver.planning import check_available
 from upriver.play.checkpoints import Checkpoint, restore_generators
@@ -219,9 +220,8 @@ class AgentPlayer(Player):
         return Episode(*map(np.append, episode, more))
 
     def result(self, n_episodes: int) -> tuple[Any, ...]:
-        learner = self.learner
-        stopped = learner.checkpoint(n_episodes)
-        return final_plan(self.plan, self.task), learner.state, self.task, stopped
+        plan, stopped = final_plan(self.plan, self.task), self.learner.checkpoint(n_episodes)
+        return plan, self.learner.state, self.task, stopped
 
 
 REPEATS = 4
@@ -243,7 +243,7 @@ class DiscoveringPlayer(Player):
             if not isinstance(resume.state, Discovery):
                 raise ValueError("resume is a run of an agent; give that agent")
             self.found = resume.state.fork()
-            declared.refuse("belongs to the run to resume; leave it out")
+            refuse_given("a run to resume, which has its own", **declared._asdict())
             if n_actions not in (None, len(self.found.actions)):
                 raise ValueError(
                     f"env has {n_actions} actions, the run to resume {len(self.found.actions)}"
