@@ -8,7 +8,7 @@ import pytest
 import upriver as up
 from tests.building import from_rows
 from upriver.agents import rewards
-from upriver.agents.base import Episode
+from upriver.agents.base import Episode, State
 
 
 def sums_of(total, visits):
@@ -23,6 +23,11 @@ def task():
     return from_rows(rows, {}, 4).true_task.with_unknown_reward()
 
 
+def upper_bound(task, sums, width):
+    """What agents with a `reward_bonus` plan with."""
+    return up.agents.UCRL2(task, reward_bonus=width).reward(State(1, None, sums))
+
+
 def test_sums_by_hand(task):
     episode = Episode(
         np.array([0, 2, 0, 2, 0]), np.array([1, 0, 1, 0]), np.array([0.5, 0, 0.25, 1])
@@ -33,10 +38,10 @@ def test_sums_by_hand(task):
     assert sums.visits.tolist() == [0, 2, 0, 0, 2, 0]
     assert sums.squares.tolist() == [0, 0.3125, 0, 0, 1, 0]
     assert not first.visits.any()  # the sums given are left alone
-    upper = rewards.optimistic_reward(task, sums, 0.3)
+    upper = upper_bound(task, sums, 0.3)
     width = 0.3 / np.sqrt(2)
     assert upper[0] == pytest.approx([1, 0.375 + width, 1, 1, 0.5 + width, 1])
-    assert rewards.optimistic_reward(task, sums, 0.0)[0, :3] == pytest.approx([1, 0.375, 1])
+    assert upper_bound(task, sums, 0.0)[0, :3] == pytest.approx([1, 0.375, 1])
 
 
 def test_known_rewards_pass_through():
@@ -45,7 +50,7 @@ def test_known_rewards_pass_through():
     assert rewards.observe(known, None, None) is None
     rng = np.random.default_rng(0)
     for table in (
-        rewards.optimistic_reward(known, None, 1.0),
+        upper_bound(known, None, 1.0),
         rewards.posterior_reward(known, None, rng),
     ):
         assert np.array_equal(table, known.reward.reshape(1, -1))
@@ -62,13 +67,13 @@ def test_the_hoeffding_width_covers_the_mean(task):
         paid = (rng.random((steps, size)) < mean).cumsum(axis=0)  # the hardest rewards: 0 or 1
         for n in range(1, steps + 1):
             sums = sums_of(paid[n - 1].astype(float), np.full(size, float(n)))
-            if (rewards.optimistic_reward(task, sums, scale)[0] < mean).any():
+            if (upper_bound(task, sums, scale)[0] < mean).any():
                 missed += 1
                 break
     assert missed <= 0.1 * 100
     # and a width of a quarter of it does not, so the test can tell
     sums = sums_of(paid[0].astype(float), np.ones(size))
-    assert (rewards.optimistic_reward(task, sums, scale / 16)[0] < mean).any()
+    assert (upper_bound(task, sums, scale / 16)[0] < mean).any()
 
 
 def test_posterior_draws_follow_the_beta(task):

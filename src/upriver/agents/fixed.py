@@ -1,4 +1,4 @@
-"""Reference policies that learn nothing: the optimum, uniform play, one action, a given policy."""
+"""Reference policies that learn nothing: the optimum, uniform play, a given policy."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from upriver.agents.base import CheckedAgent, Episode
-from upriver.checks import Array, positive_integer
+from upriver.checks import NUMBER, Array, positive_integer
 from upriver.mdp import FiniteMDP, Task
-from upriver.planning import Plan, check_available, policy_type, random_actions, solve
+from upriver.planning import Plan, policy_type, random_actions, solve
 from upriver.planning.tables import mixture_or_actions
 
 
@@ -81,24 +81,35 @@ class Random(ReferencePolicy):
 
 
 @dataclass(frozen=True, eq=False)
-class Fixed(ReferencePolicy):
-    """Plays one policy in all episodes: what `simulate` makes of a `Policy` or a `Plan`.
+class Always(ReferencePolicy):
+    """Plays one action, or one policy, in all episodes, as `simulate` does with a `Policy`.
 
     A randomised policy draws one table for each episode, which visits each (h, s) at most once;
     with an infinite horizon it is played as it is.
 
     Parameters
     ----------
-    table : Policy, Plan or array
-        (H, S) actions or (H, S, A) probabilities of actions; a `Policy` or `Plan` by name.
+    action : int, Policy, Plan or array
+        The number of an action that every state has, or (H, S) actions or (H, S, A) probabilities
+        of actions; a `Policy` or `Plan` by name.
     """
 
     task: Task
-    table: Any
+    action: Any = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "table", mixture_or_actions(self.task, self.table))
+        self.table  # noqa: B018  (raises an error where the action or the policy does not fit)
+
+    @cached_property
+    def table(self) -> Array:
+        """Actions (H, S), or probabilities of actions (H, S, A)."""
+        policy = self.action
+        if isinstance(policy, NUMBER):
+            most = self.task.n_actions - 1
+            number = positive_integer("action", policy, least=0, most=most)
+            policy = np.full(self.task.n_states, number)
+        return mixture_or_actions(self.task, policy)
 
     def make_plan(self, state: None, rng: np.random.Generator) -> Plan:
         """Return the table, or one drawn from its probabilities."""
@@ -108,21 +119,3 @@ class Fixed(ReferencePolicy):
         uniform = rng.random(below.shape[:2])[:, :, None]
         drawn = (uniform * below[:, :, -1:] >= below).sum(2)
         return self.plan_without_values(drawn.astype(policy_type(self.task)))
-
-
-@dataclass(frozen=True)
-class Always(ReferencePolicy):
-    """Plays one action, by its number, which every state must have."""
-
-    task: Task
-    action: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive_integer("action", self.action, least=0, most=self.task.n_actions - 1)
-        check_available("action", np.full(self.task.n_states, int(self.action)), self.task)
-
-    def make_plan(self, state: None, rng: np.random.Generator) -> Plan:
-        """Return a table of this action."""
-        shape = self.task.horizon, self.task.n_states
-        return self.plan_without_values(np.full(shape, self.action, policy_type(self.task)))

@@ -33,12 +33,22 @@ class OptimisticReward:
     """The field of agents that plan with an upper bound of unknown rewards."""
 
     reward_bonus: float = 1.0
-    """Width of unknown rewards, see `optimistic_reward`; known rewards have none."""
+    """Width of unknown rewards, see `reward`; known rewards have none."""
 
-    def reward(self, state: Any) -> Array:
-        """Return the reward to plan with from `state`, (1 | H, S*A)."""
-        agent: Any = self
-        return optimistic_reward(agent.task, state.rewards, self.reward_bonus)
+    def reward(self: Any, state: Any) -> Array:
+        """Return the known reward, or min(1, mean + reward_bonus / sqrt(n)), shape (1 | H, S*A).
+
+        The mean is that of a pair, over n visits. A pair that was never visited has 1. With
+        reward_bonus = sqrt(log(2 S A T / delta) / 2) the result is at least the true mean
+        everywhere and always with probability 1 - delta (Hoeffding); 0 still tries every pair once.
+        """
+        task, sums = self.task, state.rewards
+        if sums is None:
+            return task.reward_rows
+        total, visits = task.by_pair(sums.total), task.by_pair(sums.visits)
+        n = np.maximum(visits, 1.0)
+        upper = np.minimum(total / n + self.reward_bonus / np.sqrt(n), 1.0)
+        return np.where(visits > 0, upper, 1.0)[None]
 
 
 def start(task: Task) -> RewardSums | None:
@@ -58,20 +68,6 @@ def observe(task: Task, sums: RewardSums | None, episode: Any) -> RewardSums | N
     np.add.at(visits, rows, 1.0)
     np.add.at(squares, rows, np.square(paid))
     return RewardSums(total, visits, squares)
-
-
-def optimistic_reward(task: Task, sums: RewardSums | None, scale: float) -> Array:
-    """Return the known reward, or min(1, mean + scale / sqrt(n)), shape (1 | H, S*A).
-
-    The mean is that of a pair, over n visits. A pair that was never visited has 1. With
-    scale = sqrt(log(2 S A T / delta) / 2) the result is at least the true mean everywhere and
-    always with probability 1 - delta (Hoeffding); scale = 0 still tries every pair once.
-    """
-    if sums is None:
-        return task.reward_rows
-    total, visits = task.by_pair(sums.total), task.by_pair(sums.visits)
-    n = np.maximum(visits, 1.0)
-    return np.where(visits > 0, np.minimum(total / n + scale / np.sqrt(n), 1.0), 1.0)[None]
 
 
 def count_errors(task: Task, visits: Array, least: float) -> Array:

@@ -50,7 +50,7 @@ class UCRLMNLLR(OptimisticReward, CountLearner, MNLLearner):
     delta : float
         The probability that the sets may fail.
     reward_bonus : float
-        Width of unknown rewards, see `rewards.optimistic_reward`; delta does not cover it.
+        Width of unknown rewards, see `OptimisticReward.reward`; delta does not cover it.
     """
 
     delta: float = 0.05

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.agents.base import Agent
-from upriver.agents.fixed import Fixed
+from upriver.agents.fixed import Always
 from upriver.checks import Array, check_kinds, positive_integer, refuse_given
 from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import FactoredMDP, FiniteMDP, Task
@@ -42,11 +42,11 @@ class Run(NamedTuple):
     """The plan of the last episode, in the user's units."""
     state: Any
     """The agent's state after the last episode."""
-    task: Task | None = None
+    task: Task
     """The agent's view of the MDP, which has the names of states and actions."""
-    checkpoint: Checkpoint | None = None
+    checkpoint: Checkpoint
     """Where to go on, see `simulate`."""
-    visits: Array | None = None
+    visits: Array
     """(S, A) how often each pair was visited in these episodes."""
 
     @property
@@ -57,7 +57,7 @@ class Run(NamedTuple):
     policy, greedy_policy, model = greedy.policy, greedy.greedy_policy, greedy.model
 
     def card(self) -> Card:
-        discount = None if self.task is None else self.task.discount
+        discount = self.task.discount
         unit = "episodes" if discount is None else "steps"
         facts: dict[str, Any] = {
             unit: len(self.returns),
@@ -117,7 +117,7 @@ def simulate(
         refuse_given("factored problems", resume=resume, n_steps=n_steps, restart=restart)
         return simulate_factored(mdp, agent, n_episodes, seed)
     task = mdp.true_task
-    played: Any = Fixed(task, agent) if hasattr(agent, "on") else agent
+    played: Any = Always(task, agent) if hasattr(agent, "on") else agent
     if task.infinite_horizon:
         return Run(*simulate_stream(mdp, played, n_episodes, seed, resume, n_steps, restart))
     if n_steps is not None or restart:
