@@ -387,7 +387,7 @@ def test_what_must_be_given():
         up.learn(Line(), n_episodes=3, actions=["back", "on"])
     task = up.envs.riverswim(3).true_task
     with pytest.raises(
-        ValueError, match="reward is .*; it is not for runs with an agent; its task"
+        ValueError, match=r"reward is .*; it is not for runs with an agent; its task"
     ):
         up.learn(Line(), up.agents.Random(task), 3, reward=lambda s, a: 0.0)
 

@@ -141,7 +141,7 @@ class Validated:
 class CheckedAgent(Validated):
     """The base of agents: `plan` and `update` check their arguments, `make_plan` and `advance` act.
 
-    Whoever made the arguments calls the latter, see `find_methods`.
+    Whoever made the arguments calls the latter.
     """
 
     task: Any
@@ -158,17 +158,6 @@ class CheckedAgent(Validated):
         """Return the state after an episode."""
         check_state(self, state)
         return self.advance(state, plan, checked_episode(self.task, episode))
-
-
-def find_methods(agent: Any) -> tuple[Callable[..., Plan], Callable[..., Any]]:
-    """Return `plan` and `update` of an agent, without the checks unless a class replaced them."""
-    kind = type(agent)
-    checks_plan = getattr(kind, "plan", None) is CheckedAgent.plan
-    checks_update = getattr(kind, "update", None) is CheckedAgent.update
-    return (
-        agent.make_plan if checks_plan else agent.plan,
-        agent.advance if checks_update else agent.update,
-    )
 
 
 @add_repr

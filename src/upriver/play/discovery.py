@@ -373,11 +373,8 @@ class Discovery:
 
     def plan(self, rng: np.random.Generator) -> Any:
         """Return the optimistic plan, the last one where nothing was fitted since."""
-        if self.present_plan is None:
-            self.present_plan = self.new_plan(rng)
-        return self.present_plan
-
-    def new_plan(self, rng: np.random.Generator) -> Any:
+        if self.present_plan is not None:
+            return self.present_plan
         task, state, agent = self.task, self.state, self.agent
         sums: Any = state.rewards
         extra = rewards.triple_upper_bound(task, sums, agent.own_errors)
@@ -393,7 +390,9 @@ class Discovery:
         reward, features = np.zeros((1, len(task.sizes))), agent.model_features
         doubt = rewards.count_errors(task, visits, agent.own_errors) / agent.own_errors
         model = mnl.multiply_errors(features, state.model, doubt)
-        return tilted(task, model, reward, features.layout.product_start, draw_tie_seed(rng), extra)
+        start, tie_seed = features.layout.product_start, draw_tie_seed(rng)
+        self.present_plan = tilted(task, model, reward, start, tie_seed, extra)
+        return self.present_plan
 
     def value_new(self) -> None:
         """Set what arriving in NEW pays, and what NEW pays in each step thereafter.

@@ -11,7 +11,7 @@ from upriver import kernels
 from upriver.agents.base import Episode
 from upriver.checks import Array, new_tuple
 from upriver.mdp import FiniteMDP
-from upriver.planning import check_available, environment_structure, reevaluate, solve
+from upriver.planning import environment_structure, reevaluate, solve
 from upriver.play.learner import Learner, check_table
 
 CHUNK = 256
@@ -55,7 +55,7 @@ def play_episodes(
                 truth, best, policy, evaluated, v, uniforms, i, k, states, actions, rewards,
                 figures[:3],
             ):  # fmt: skip
-                check_available("the agent's policy", policy, task)
+                check_table(policy, task)
             episode = new_tuple(Episode, (states[i], actions[i], rewards[i]))
             if observe is not None:
                 observe(episode, figures[2, k])

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from upriver.agents.base import Episode, check_agent, check_state, find_methods
+from upriver.agents.base import CheckedAgent, Episode, check_agent, check_state
 from upriver.checks import check_instance, positive_integer
 from upriver.mdp import FiniteMDP, Task
 from upriver.mdp.validation import reward_bounds
-from upriver.planning import Plan
+from upriver.planning import Plan, check_available
 from upriver.play.checkpoints import Checkpoint, check_fingerprint, restore_generators
 
 
@@ -43,7 +43,12 @@ class Learner:
         seed, self.environment, self.randomness = restore_generators(resume, seed, draws)
         self.before = Checkpoint(agent.init(), 0, seed, {}) if resume is None else resume
         self.state = self.before.state
-        self.make_plan, self.update = find_methods(agent)
+        # without the checks of arguments, unless a class replaced them
+        kind = type(agent)
+        is_checked = getattr(kind, "plan", None) is CheckedAgent.plan
+        self.make_plan = agent.make_plan if is_checked else agent.plan
+        is_checked = getattr(kind, "update", None) is CheckedAgent.update
+        self.update = agent.advance if is_checked else agent.update
         self.last_plan: Any = None
         self.seconds = 0.0
         """Time of the last plan, and of learning from it."""
@@ -127,7 +132,7 @@ def check_same_problem(task: Task, true_task: Task) -> None:
 
 
 def check_table(policy: Any, task: Task) -> None:
-    """Refuse a table of another shape or kind: the kernels would read past its end."""
+    """Refuse a table that is no policy: the kernels would read past its end."""
     shape = task.horizon, task.n_states
     is_table = isinstance(policy, np.ndarray) and policy.shape == shape
     if not is_table or policy.dtype.kind not in "iu" or not policy.dtype.isnative:
@@ -136,3 +141,4 @@ def check_table(policy: Any, task: Task) -> None:
             f"the agent's policy is {kind} of shape {np.shape(policy)}; "
             f"it must be whole numbers of shape {shape}"
         )
+    check_available("the agent's policy", policy, task)

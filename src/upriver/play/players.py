@@ -22,7 +22,6 @@ from upriver.checks import (
     positive_integer,
     refuse_given,
 )
-from upriver.planning import check_available
 from upriver.play.checkpoints import Checkpoint, restore_generators
 from upriver.play.discovery import Declared, Discovery, as_name
 from upriver.play.learner import Learner, check_table, final_plan
@@ -165,9 +164,7 @@ class AgentPlayer(Player):
             raise ValueError(f"{error}; state_of must map observations to states") from None
 
     def plan_episode(self) -> None:
-        plan = self.learner.plan()
-        check_table(plan.policy, self.task)
-        check_available("the agent's policy", plan.policy, self.task)
+        check_table(self.learner.plan().policy, self.task)
 
     def choose(self, h: int, s: int) -> int:
         return int(self.learner.last_plan.policy[h, s])
@@ -296,15 +293,15 @@ class DiscoveringPlayer(Player):
         self.found.learn()
 
     def result(self, n_episodes: int) -> tuple[Any, ...]:
-        found, rng = self.found, np.random.default_rng(self.seed)
-        checkpoint = Checkpoint(
-            found.fork(), found.episodes, self.seed, self.randomness.bit_generator.state,
-            (found.agent, None),
-        )  # fmt: skip
-        if found.steps[1]:  # a run that goes on is not fitted here, or it would be another one
-            found = found.fork()
+        # a run that goes on is not fitted and planned with here, or it would be another one
+        found, now = self.found.fork(), self.randomness.bit_generator.state
+        fingerprint = found.agent, None
+        checkpoint = Checkpoint(self.found.fork(), found.episodes, self.seed, now, fingerprint)
+        if found.steps[1]:
             found.refit(found.episodes, found.state.k)
-        return final_plan(found.new_plan(rng), found.task), found.state, found.task, checkpoint
+        found.present_plan = None
+        plan = final_plan(found.plan(np.random.default_rng(self.seed)), found.task)
+        return plan, found.state, found.task, checkpoint
 
 
 def complete(declared: Declared, env: Any, n_actions: int | None) -> Declared:
