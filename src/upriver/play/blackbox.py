@@ -169,7 +169,7 @@ def play_episodes(
     rows: list[tuple[float, int, bool, float]] = []
     before, began = player.before, perf_counter()
     shown, is_visible = began, sys.stderr.isatty()
-    failure: Exception | None = None
+    failure: BaseException | None = None
     try:
         while len(rows) < n_episodes:
             rows.append(player.play_one(before + len(rows)))
@@ -178,10 +178,7 @@ def play_episodes(
                 show_progress(rows, n_episodes, shown - began)
             if callback is not None and callback(before + len(rows), rows[-1][0]) is True:
                 break
-    except KeyboardInterrupt:
-        if not rows:
-            raise
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         if not rows:
             raise
         failure = error
@@ -190,7 +187,7 @@ def play_episodes(
             print(file=sys.stderr)
     columns: Any = map(np.array, zip(*rows, strict=True))
     run = LearningRun(*columns, *player.result(len(rows)))
-    if failure is not None:
+    if isinstance(failure, Exception):
         failure.run = run  # type: ignore[attr-defined]
         failure.add_note(f"The {len(rows)} episodes before are in the attribute `run` of the error")
         raise failure

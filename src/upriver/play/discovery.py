@@ -31,6 +31,7 @@ from upriver.features import automatic
 from upriver.features.automatic import MAX_NUMBER, list_variables
 from upriver.mdp import Task
 from upriver.mdp.declaring import call_for_number, takes_next_state
+from upriver.mdp.names import to_tuples
 from upriver.mdp.validation import support_of_triples
 from upriver.mnl import model as mnl
 from upriver.planning import draw_tie_seed
@@ -67,9 +68,8 @@ class Declared(NamedTuple):
 
 def as_name(what: str, value: Any) -> Any:
     """Return the name of a state: what the user gave with tuples in place of arrays and lists."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if type(value) in (list, tuple):
+    value = to_tuples(value)
+    if type(value) is tuple:
         return tuple(as_name(what, x) for x in value)
     if not is_hashable(value):
         raise TypeError(

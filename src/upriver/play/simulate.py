@@ -128,4 +128,4 @@ def simulate(
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
     learner = Learner(played, mdp, seed, resume, draws=task.horizon + 1)
     figures, visits = play_episodes(mdp, learner, n_episodes)
-    return Run(*figures, *learner.result(learner.checkpoint(n_episodes)), visits)
+    return Run(*figures, *learner.result(learner.checkpoint(n_episodes)), visits=visits)
