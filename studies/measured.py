@@ -211,7 +211,7 @@ def power(x: Array, totals: Array) -> tuple[float, float, float]:
 
     n = len(totals)
     estimate = slope(totals.mean(axis=0))
-    resampled = slope(resampling_weights(resample_positions(n, 1000, 0)) @ totals)
+    resampled = slope(resampling_weights(resample_positions(n, 1000)) @ totals)
     without = slope((totals.sum(axis=0) - totals) / (n - 1)) if n > 1 else np.array([estimate])
-    low, high = bca_interval(resampled, estimate, [(n - 1) * (without.mean() - without)])
+    low, high = bca_interval(resampled, estimate, (n - 1) * (without.mean() - without))
     return float(estimate), float(low), float(high)

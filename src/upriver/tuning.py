@@ -2,8 +2,7 @@
 
 The score of a grid point is its mean cumulative exact value, sum_k V^{pi_k}: the value of the
 policies, without the noise of the sampled rewards. On a stream it is minus the regret, since the
-values of its steps belong to the states that the agent has reached. For one choice on all
-environments it is the mean share of the optimum, `Sample.value_shares`. A choice on the edge of its
+values of its steps belong to the states that the agent has reached. A choice on the edge of its
 grid is reported, with whether it is better than the point beside it.
 """
 
@@ -11,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from upriver.checks import Array, positive_integer
+from upriver.checks import positive_integer
 from upriver.experiments.build import RunSpec
 from upriver.experiments.execute import SweepResult, execute
 from upriver.experiments.spec import TUNING_SEEDS, AgentEntry, Experiment, combinations
@@ -25,11 +25,9 @@ from upriver.results.runs import Sample, read_results
 from upriver.results.statistics import bootstrap_interval
 from upriver.results.tables import to_csv
 
-ALL = "all environments"
-
 
 class Point(NamedTuple):
-    """One grid point of one agent on one environment, or on all of them."""
+    """One grid point of one agent on one environment."""
 
     env: str
     agent: str
@@ -78,9 +76,7 @@ def grid_points(agent: AgentEntry, fixed: Collection[str] = ()) -> list[dict[str
     return combinations({k: v for k, v in axes.items() if k not in fixed})
 
 
-def tune(
-    experiment: Experiment, out: str | Path, runs: int = 10, shared: bool = False, **how: Any
-) -> Tuned:
+def tune(experiment: Experiment, out: str | Path, runs: int = 10, **how: Any) -> Tuned:
     """Play the grids of an experiment's agents and choose; a stopped search continues.
 
     In the folder `out`, `runs` holds the runs, grid.csv every grid point, tuned.toml the experiment
@@ -90,14 +86,12 @@ def tune(
     ----------
     runs
         Tuning seeds for each grid point, at least 2; the experiment's own seeds are not used.
-    shared
-        Make one choice for all environments instead of one for each.
     how
         Arguments of `execute`.
     """
     positive_integer("runs", runs, least=2, most=TUNING_SEEDS)  # one has no interval
     seeds = range(TUNING_SEEDS, TUNING_SEEDS + runs)
-    candidates = list_candidates(experiment, seeds, shared)
+    candidates = list_candidates(experiment, seeds)
     if not candidates:
         raise ValueError(f"no agent of {experiment.name!r} has a grid with a setting left to tune")
     folder = Path(out)
@@ -106,16 +100,16 @@ def tune(
     if not outcome.complete:
         return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
     samples = {s[:3]: s for s in read_results(folder / "runs").samples}
-    points, warnings = choose(candidates, samples, runs, shared)
+    points, warnings = choose(candidates, samples)
     tuned = with_choices(experiment, points)
     rows = [[*p[:2], json.dumps(p.numbers), *p[3:7], int(p.chosen), int(p.tied)] for p in points]
     head = ["env", "agent", "numbers", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
     write_file(folder / "grid.csv", to_csv(head, rows))
-    write_file(folder / "tuned.toml", make_header(runs, shared, warnings) + tuned.to_toml())
+    write_file(folder / "tuned.toml", make_header(runs, warnings) + tuned.to_toml())
     return Tuned(tuned, points, warnings, outcome)
 
 
-def list_candidates(experiment: Experiment, seeds: range, shared: bool) -> list[GridPoint]:
+def list_candidates(experiment: Experiment, seeds: range) -> list[GridPoint]:
     """Return every grid point of every agent on every environment, with its runs.
 
     What `at` fixes on an environment stays as it is there.
@@ -125,7 +119,7 @@ def list_candidates(experiment: Experiment, seeds: range, shared: bool) -> list[
         place = environment.full_label
         for agent in experiment.agents:
             fixed = agent.at.get(place, {})
-            grid = grid_points(agent, () if shared else fixed)
+            grid = grid_points(agent, fixed)
             for numbers in grid if grid != [{}] else ():
                 at = {place: {**numbers, **fixed}}
                 runs = experiment.runs_of(environment, agent.model_copy(update={"at": at}), seeds)
@@ -134,34 +128,26 @@ def list_candidates(experiment: Experiment, seeds: range, shared: bool) -> list[
 
 
 def choose(
-    candidates: list[GridPoint], samples: dict[Any, Sample], runs: int, shared: bool
+    candidates: list[GridPoint], samples: dict[Any, Sample]
 ) -> tuple[list[Point], list[str]]:
     """Return all points, the best of each agent marked, and what is doubtful about the choices.
 
     samples: {(environment, agent, setting): the runs}; a folder of an earlier search may hold more
     seeds and settings than the candidates have, which do not count.
     """
-    groups: dict[tuple[str, str], dict[str, tuple[dict[str, Any], list[Array]]]] = {}
-    for c in candidates:
-        stored = samples[c.env, c.agent, c.runs[0].setting]
-        sample = stored.select_seeds(r.seed for r in c.runs)
-        totals = -sample.totals("regret") if sample.unit == "step" else sample.totals("value")
-        scores = sample.value_shares() if shared else totals
-        if np.isnan(scores).any():
-            why = "its optimal value is 0, and uniform play is optimal; leave it out"
-            raise ValueError(f"{c.env} cannot be compared with other environments: {why}")
-        group = groups.setdefault((ALL if shared else c.env, c.agent), {})
-        group.setdefault(json.dumps(c.numbers), (c.numbers, []))[1].append(scores)
     points, doubts = [], []
-    for place, group in groups.items():
-        own, tried = [], list(group.values())
-        means = [float(np.mean([s.mean() for s in scores])) for _, scores in tried]
-        best = int(np.argmax(means))
-        for i, (numbers, scores) in enumerate(tried):
-            interval = bootstrap_interval(scores)
-            pairs = [b - s for b, s in zip(tried[best][1], scores, strict=True)]
-            tied = i != best and bootstrap_interval(pairs)[0] <= 0.0
-            own.append(Point(*place, numbers, runs, means[i], *interval, i == best, tied))
+    for place, group in groupby(candidates, key=lambda c: (c.env, c.agent)):
+        tried, scores = list(group), []
+        for c in tried:
+            stored = samples[*place, c.runs[0].setting].select_seeds(r.seed for r in c.runs)
+            stream = stored.unit == "step"
+            scores.append(-stored.totals("regret") if stream else stored.totals("value"))
+        means = [float(x.mean()) for x in scores]
+        best, own = int(np.argmax(means)), []
+        for i, (c, x) in enumerate(zip(tried, scores, strict=True)):
+            tied = i != best and bootstrap_interval(scores[best] - x)[0] <= 0.0
+            rest = *bootstrap_interval(x), i == best, tied
+            own.append(Point(*place, c.numbers, len(c.runs), means[i], *rest))
         points += own
         doubts += list_doubts(own)
     return points, doubts
@@ -190,24 +176,22 @@ def list_doubts(points: list[Point]) -> list[str]:
 
 
 def with_choices(experiment: Experiment, points: list[Point]) -> Experiment:
-    chosen = {(p.env, p.agent): p.numbers for p in points if p.chosen and p.numbers}
+    chosen = {(p.env, p.agent): p.numbers for p in points if p.chosen}
     agents = []
     for agent in experiment.agents:
-        everywhere = chosen.get((ALL, agent.full_label), {})
         at = {}
         for environment in experiment.environments:
             place = environment.full_label
             own = agent.at.get(place, {}) | chosen.get((place, agent.full_label), {})
             at |= {place: own} if own else {}
-        agents.append(agent.model_copy(update={**everywhere, "at": at, "grid": None}))
+        agents.append(agent.model_copy(update={"at": at, "grid": None}))
     return experiment.model_copy(update={"agents": tuple(agents)})
 
 
-def make_header(runs: int, shared: bool, warnings: list[str]) -> str:
-    how = "one choice for all environments" if shared else "one choice for each environment"
+def make_header(runs: int, warnings: list[str]) -> str:
     lines = [
-        f"Chosen by `upriver tune`: {how}, by mean exact value (regret of streams) of {runs} runs",
-        f"with seeds {TUNING_SEEDS} to {TUNING_SEEDS + runs - 1}; every grid point is in grid.csv.",
+        f"Chosen by `upriver tune` by mean exact value (regret of streams) of {runs} runs with",
+        f"seeds {TUNING_SEEDS} to {TUNING_SEEDS + runs - 1}; every grid point is in grid.csv.",
     ]
     lines += [f"Warning: {warning}." for warning in warnings]
     return "".join(f"# {line}\n" for line in lines) + "\n"

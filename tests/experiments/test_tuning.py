@@ -12,7 +12,7 @@ import upriver as up
 from tests.experiments.sweeping import stored, sweep
 from upriver.experiments import execute, load
 from upriver.experiments.spec import TUNING_SEEDS, parse
-from upriver.tuning import ALL, Point, grid_points, list_doubts, tune
+from upriver.tuning import Point, grid_points, list_doubts, tune
 
 TWO = parse(
     {
@@ -105,21 +105,6 @@ def test_tuning_resumes(tuned):
     assert more.outcome.ran == len(result.points)
 
 
-def test_one_choice_for_all_divides_by_the_optimum(tmp_path):
-    result = tune(TWO, tmp_path, runs=4, shared=True, jobs=1)
-    points = {p.numbers["radius"]: p for p in result.points if p.agent == "ucrl-mnl"}
-    for radius, point in points.items():
-        shares = []
-        for n_states, episodes in ((3, 6), (4, 8)):
-            best = up.solve(up.envs.riverswim(n_states)).v[0, 0]
-            shares.append(by_hand(n_states, episodes, radius).mean() / (episodes * best))
-        assert point.env == ALL
-        assert point.mean == pytest.approx(np.mean(shares))
-    (best,) = [r for r, p in points.items() if p.chosen]
-    runs = [r for r in load(tmp_path / "tuned.toml").runs() if r.label == "ucrl-mnl"]
-    assert {r.numbers["radius"] for r in runs} == {best}
-
-
 def test_the_declared_grid_is_taken_unless_the_entry_says_otherwise():
     plain, narrowed, fixed = sweep(
         [
@@ -190,23 +175,7 @@ def test_mistakes_are_sentences(tmp_path):
         tune(sweep([{"agent": "ucrl-mnl", "grid": {"radius": []}}], seeds=1), tmp_path)
 
 
-def test_a_shared_choice_is_what_is_evaluated(tmp_path):
-    """What the entry fixes on one environment stays, tuned or not."""
-    entry = {
-        "agent": "ucrl-mnl",
-        "at": {"riverswim-3": {"radius": 5.0, "per_step": True}},
-        "grid": {"radius": [0.0, 0.003]},
-    }
-    data = {**TWO.to_data(), "agents": [entry]}
-    result = tune(parse(data), tmp_path, runs=2, shared=True, jobs=1)
-    (best,) = [p.numbers["radius"] for p in result.points if p.chosen]
-    runs = load(tmp_path / "tuned.toml").runs()
-    assert {r.env: r.numbers["radius"] for r in runs} == {"riverswim-3": 5.0, "riverswim-4": best}
-    kept = {r.env: r.numbers["per_step"] for r in runs}
-    assert kept == {"riverswim-3": True, "riverswim-4": False}  # what was not tuned stays
-
-
-def choice(scores: dict[float, np.ndarray], shared: bool = False, optimum: float = 1.0):
+def choice(scores: dict[float, np.ndarray]):
     """`choose` over radii with the scores of common seeds given."""
     from upriver.experiments.build import RunSpec
     from upriver.results.runs import Sample
@@ -220,9 +189,9 @@ def choice(scores: dict[float, np.ndarray], shared: bool = False, optimum: float
         candidates.append(GridPoint("e", "a", {"radius": radius}, runs))
         column = np.asarray(values, float)[:, None]
         samples["e", "a", runs[0].setting] = Sample(
-            "e", "a", runs[0].setting, seeds, column, column, np.full_like(column, optimum)
+            "e", "a", runs[0].setting, seeds, column, column, np.ones_like(column)
         )
-    return choose(candidates, samples, len(seeds), shared)
+    return choose(candidates, samples)
 
 
 def test_seeds_and_settings_of_an_earlier_search_do_not_count():
@@ -242,10 +211,9 @@ def test_seeds_and_settings_of_an_earlier_search_do_not_count():
     first, stored = point(0.1, [1.0] * 4 + [0.0] * 6)
     second, more = point(0.2, [0.9] * 4 + [9.0] * 6)
     _, unused = point(0.3, [50.0] * 10)
-    for shared, mean in ((False, 1.0), (True, 0.5)):
-        points, _ = choose([first, second], stored | more | unused, 4, shared)
-        assert [(p.numbers["radius"], p.mean) for p in points if p.chosen] == [(0.1, mean)]
-        assert len(points) == 2
+    points, _ = choose([first, second], stored | more | unused)
+    assert [(p.numbers["radius"], p.mean) for p in points if p.chosen] == [(0.1, 1.0)]
+    assert len(points) == 2
 
 
 def test_points_are_compared_on_common_seeds():
@@ -303,7 +271,6 @@ def test_a_discounted_stream_is_tuned_by_regret():
         values = optimal - regret
         samples[key] = Sample(*key, np.arange(3), values, values, optimal, "step", 1.0)
         candidates.append(GridPoint("e", "a", {"radius": radius}, runs))
-    for shared in (False, True):
-        points, _ = choose(candidates, samples, 3, shared)
-        assert [p.numbers["radius"] for p in points if p.chosen] == [0.2]
-    assert [p.mean for p in choose(candidates, samples, 3, False)[0]] == [-10.0, 0.0]
+    points, _ = choose(candidates, samples)
+    assert [p.numbers["radius"] for p in points if p.chosen] == [0.2]
+    assert [p.mean for p in points] == [-10.0, 0.0]

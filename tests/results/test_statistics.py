@@ -27,7 +27,7 @@ def test_limits_without_bias_and_skewness_by_hand():
     0.0085513, so that the limits are 8.5513 and 991.4487.
     """
     influence = np.tile([1.0, -1.0], 5)
-    low, high = statistics.bca_interval(np.arange(1001.0), 500.0, [influence])
+    low, high = statistics.bca_interval(np.arange(1001.0), 500.0, influence)
     assert (low, high) == (pytest.approx(8.5513, abs=2e-3), pytest.approx(991.4487, abs=2e-3))
 
 
@@ -38,7 +38,7 @@ def test_limits_move_with_bias_and_skewness_by_hand():
     z0, z = stats.norm.ppf(0.25), stats.t.ppf(0.975, 3) * (4 / 3) ** 0.5
     levels = [stats.norm.cdf(z0 + (z0 + s) / (1 - acceleration * (z0 + s))) for s in (-z, z)]
     resampled = np.arange(1000.0)
-    found = statistics.bca_interval(resampled, 249.5, [influence])
+    found = statistics.bca_interval(resampled, 249.5, influence)
     np.testing.assert_allclose(found, 999 * np.array(levels), rtol=1e-12)
 
 
@@ -95,44 +95,9 @@ def test_equal_runs_have_an_interval_of_length_zero(n):
     assert statistics.bootstrap_interval(np.full(n, 3.0)) == (3.0, 3.0)
 
 
-def test_strata_are_resampled_by_themselves():
-    low, high = statistics.bootstrap_interval([np.zeros(5), np.full(7, 100.0)])
-    assert low == high == 50.0
-    low, high = statistics.bootstrap_interval(np.repeat([0.0, 100.0], 5))
-    assert low < 50.0 < high
-
-
-def test_strata_do_not_share_their_draws(rng):
-    x = rng.normal(size=30)
-    single = np.diff(statistics.bootstrap_interval(x))
-    both = np.diff(statistics.bootstrap_interval([x, x]))
-    assert both == pytest.approx(single / 2**0.5, rel=0.1)
-    first, second = (statistics.resample_positions(30, 100, stream) for stream in (0, 1))
-    assert (first == second).mean() == pytest.approx(1 / 30, abs=0.02)
-
-
-def test_strata_of_different_sizes_share_one_quantile_by_hand():
-    """Sizes 3 and 5: t(6, 0.975) = 2.446912 times sqrt((3/2 + 5/4) / 2) = 1.172604 is 2.869258."""
-    influences = [np.array([1.0, 0.0, -1.0]), np.array([2.0, -2.0, 0.0, 1.0, -1.0])]
-    low, high = statistics.bca_interval(np.arange(2001.0), 1000.0, influences)
-    assert low == pytest.approx(2000 * stats.norm.cdf(-2.869258), rel=1e-4)
-    assert high == pytest.approx(2000 - low, rel=1e-9)
-
-
-def test_runs_of_a_larger_stratum_have_less_influence_by_hand():
-    """Influences over their sizes 2 and 4; the middle of the bootstrap values is the estimate."""
-    influences = [np.array([3.0, -3.0]), np.array([3.0, -1.0, -1.0, -1.0])]
-    per_run = np.array([1.5, -1.5, 0.75, -0.25, -0.25, -0.25])
-    acceleration = (per_run**3).sum() / (6 * (per_run**2).sum() ** 1.5)
-    z = stats.t.ppf(0.975, 4) * ((2 / 1 + 4 / 3) / 2) ** 0.5
-    levels = [stats.norm.cdf(s / (1 - acceleration * s)) for s in (-z, z)]
-    found = statistics.bca_interval(np.arange(2001.0), 1000.0, influences)
-    np.testing.assert_allclose(found, 2000 * np.array(levels), rtol=1e-9)
-
-
 def test_an_estimate_beyond_all_bootstrap_values_has_finite_limits():
     for estimate in (-1.0, 200.0):
-        limits = statistics.bca_interval(np.arange(100.0), estimate, [np.array([1.0, -1.0])])
+        limits = statistics.bca_interval(np.arange(100.0), estimate, np.array([1.0, -1.0]))
         assert all(0.0 <= limit <= 99.0 for limit in limits)
 
 

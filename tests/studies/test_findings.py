@@ -224,10 +224,10 @@ def test_the_interval_of_a_slope_resamples_runs(rng):
         total = np.mean([np.cumsum(regret[i])[at - 1] for i in rows], axis=0)
         return np.polyfit(np.log(at), np.log(total), 1)[0]
 
-    resampled = np.array([slope(rows) for rows in statistics.resample_positions(8, 1000, 0)])
+    resampled = np.array([slope(rows) for rows in statistics.resample_positions(8, 1000)])
     without = np.array([slope([j for j in range(8) if j != i]) for i in range(8)])
     pulls = 7 * (without.mean() - without)
-    expected = statistics.bca_interval(resampled, slope(range(8)), [pulls])
+    expected = statistics.bca_interval(resampled, slope(range(8)), pulls)
     found = slope_of(sample, 100)
     assert found[0] == pytest.approx(slope(range(8)))
     assert found[1:] == pytest.approx(expected)

@@ -87,7 +87,6 @@ def tune(
     *,
     out: Path | None = None,
     runs: int = 10,
-    shared: bool = False,
     options: Options = DEFAULTS,
 ) -> int:
     """Choose each agent's settings from its grid and write tuned.toml, which `run` accepts.
@@ -105,19 +104,17 @@ def tune(
         The folder to write to. The default is tuning/NAME.
     runs
         Number of tuning seeds for each grid point.
-    shared
-        Make one choice for all environments instead of one for each.
     """
     from upriver import tuning
 
     spec = options.load(experiment)
     folder = out or Path("tuning") / spec.name
     with keep_on_interrupt(folder):
-        tuned = tuning.tune(spec, folder, runs, shared, **options.for_execute())
+        tuned = tuning.tune(spec, folder, runs, **options.for_execute())
     code = print_outcome(tuned.outcome, folder / "runs")
     for p in tuned.points:
         if p.chosen:
-            numbers = ", ".join(f"{k} = {v}" for k, v in p.numbers.items()) or "nothing to tune"
+            numbers = ", ".join(f"{k} = {v}" for k, v in p.numbers.items())
             print(f"{p.env}  {p.agent}: {numbers}  ({p.mean:.6g}, {p.low:.6g} to {p.high:.6g})")
     for sentence in tuned.warnings:
         print(f"warning: {sentence}", file=sys.stderr)

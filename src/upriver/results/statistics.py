@@ -32,9 +32,9 @@ def sd(x: Array) -> float:
 
 
 @lru_cache(maxsize=64)
-def resample_positions(size: int, resamples: int, stream: int = 0) -> Array:
-    """Draw positions with replacement, (resamples, size); each stratum has its own stream."""
-    rng = np.random.default_rng([stream, size])
+def resample_positions(size: int, resamples: int) -> Array:
+    """Draw positions with replacement, (resamples, size)."""
+    rng = np.random.default_rng([0, size])
     return rng.integers(size, size=(resamples, size), dtype=np.int32)
 
 
@@ -44,7 +44,7 @@ def resampling_weights(positions: Array) -> Array:
     return np.stack([np.bincount(drawn, minlength=size) for drawn in positions]) / size
 
 
-def bca_interval(resampled: Array, estimate: Any, influences: Sequence[Array]) -> tuple[Any, Any]:
+def bca_interval(resampled: Array, estimate: Any, influence: Array) -> tuple[Any, Any]:
     """Compute limits from bootstrap values: bias-corrected, accelerated, widened for few runs.
 
     Efron's BCa levels correct for bias and skewness. As Hesterberg advises, the normal quantile in
@@ -52,15 +52,12 @@ def bca_interval(resampled: Array, estimate: Any, influences: Sequence[Array]) -
     are too short. A limit never lies beyond the resampled values.
 
     resampled is (B, ...), the statistic of each resample, estimate (...) that of the runs;
-    influences are, for each stratum, the distances (n, ...) of its runs from their mean.
+    influence is (n, ...), for a mean the distances of the runs from it.
     """
     from scipy.special import ndtr, ndtri, stdtrit
 
-    sizes = np.array([len(u) for u in influences])
-    degrees = int((sizes - 1).sum())
-    if degrees == 0:
-        return estimate, estimate
-    per_run = np.concatenate([u / len(u) for u in influences])
+    n = len(influence)
+    per_run = influence / n
     square = (per_run**2).sum(axis=0)
     skewness = (per_run**3).sum(axis=0) / np.where(square > 0.0, square**1.5, 1.0)
     gaps = resampled - estimate
@@ -68,7 +65,7 @@ def bca_interval(resampled: Array, estimate: Any, influences: Sequence[Array]) -
     below = 0.5 * (gaps < -tie).mean(axis=0) + 0.5 * (gaps <= tie).mean(axis=0)
     edge = 0.5 / len(resampled)
     bias = ndtri(np.clip(below, edge, 1.0 - edge))
-    z = stdtrit(degrees, (1.0 + LEVEL) / 2) * np.sqrt(np.mean(sizes / np.maximum(sizes - 1, 1)))
+    z = stdtrit(n - 1, (1.0 + LEVEL) / 2) * np.sqrt(n / (n - 1))
     ordered = np.sort(resampled, axis=0)
     low, high = (
         ndtr(bias + w / np.maximum(1.0 - skewness / 6.0 * w, 0.1)) for w in (bias - z, bias + z)
@@ -85,41 +82,33 @@ def quantile(ordered: Array, level: Any) -> Any:
     return low + (position - left) * (high - low)
 
 
-def bootstrap_interval(
-    strata: Array | Sequence[Array], resamples: int = RESAMPLES
-) -> tuple[float, float]:
-    """Compute the BCa interval of the mean of R numbers, or of the mean of the means of strata.
+def bootstrap_interval(x: Array, resamples: int = RESAMPLES) -> tuple[float, float]:
+    """Compute the BCa interval of the mean of R numbers, one for each run.
 
-    strata: (R,) one number for each run, or a list of such arrays, each resampled by itself. With
-    a number that is nan, both limits are. With fewer than FEWEST runs it is `t_interval`.
+    With a number that is nan, both limits are. With fewer than FEWEST runs it is `t_interval`.
     """
-    parts = [strata] if isinstance(strata, np.ndarray) else [np.asarray(x) for x in strata]
-    if any(np.isnan(x).any() for x in parts):
+    if np.isnan(x).any():
         return np.nan, np.nan
-    if min(map(len, parts)) < FEWEST:
-        low, high = t_interval(parts)
+    if len(x) < FEWEST:
+        low, high = t_interval(x)
     else:
-        draws = [resample_positions(len(x), resamples, i) for i, x in enumerate(parts)]
-        resampled = [x[at].mean(axis=1) for x, at in zip(parts, draws, strict=True)]
-        estimate, influences = np.mean([x.mean() for x in parts]), [x - x.mean() for x in parts]
-        low, high = bca_interval(np.mean(resampled, axis=0), estimate, influences)
+        resampled = x[resample_positions(len(x), resamples)].mean(axis=1)
+        low, high = bca_interval(resampled, x.mean(), x - x.mean())
     return float(low), float(high)
 
 
-def t_interval(parts: Sequence[Array]) -> tuple[Any, Any]:
-    """Compute Student's interval of the mean of the means of strata, each (n, ...), over n.
+def t_interval(x: Array) -> tuple[Any, Any]:
+    """Compute Student's interval of the mean over n of numbers (n, ...).
 
     So few runs resample to so few values that a bootstrap interval would be too short. Both limits
     (...) are nan where a run is alone.
     """
     from scipy.special import stdtrit
 
-    mean = np.mean([x.mean(axis=0) for x in parts], axis=0)
-    if min(map(len, parts)) < 2:
+    mean, n = x.mean(axis=0), len(x)
+    if n < 2:
         return np.nan * mean, np.nan * mean
-    squares = [x.var(axis=0, ddof=1) / len(x) for x in parts]
-    error = np.sqrt(np.sum(squares, axis=0)) / len(parts)
-    reach = stdtrit(sum(len(x) - 1 for x in parts), (1.0 + LEVEL) / 2) * error
+    reach = stdtrit(n - 1, (1.0 + LEVEL) / 2) * np.sqrt(x.var(axis=0, ddof=1) / n)
     return mean - reach, mean + reach
 
 
@@ -240,10 +229,12 @@ def mean_and_band(x: Array) -> tuple[Array, Array, Array]:
     The band of one row has no width.
     """
     middle = x.mean(axis=0)
-    if 1 < len(x) < FEWEST:
-        return middle, *t_interval([x])
+    if len(x) == 1:
+        return middle, middle, middle
+    if len(x) < FEWEST:
+        return middle, *t_interval(x)
     weights = resampling_weights(resample_positions(len(x), CURVE_RESAMPLES))
-    return middle, *bca_interval(weights @ x, middle, [x - middle])
+    return middle, *bca_interval(weights @ x, middle, x - middle)
 
 
 def trailing_mean(x: Array, window: int) -> Array:
