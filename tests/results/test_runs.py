@@ -19,7 +19,6 @@ from upriver.results.runs import (
     natural_key,
     order_agents,
     read_results,
-    typical_seconds,
 )
 
 
@@ -183,27 +182,6 @@ def test_seeds_can_be_selected():
     kept = runs.select_seeds([2, 0, 99])
     assert kept.seeds.tolist() == [0, 2] and kept.values.tolist() == [[1.0], [3.0]]
     assert kept.unit == "step"
-
-
-def test_time_leaves_out_the_first_episode_and_interrupted_runs():
-    steady = np.full(101, 2.0)
-    compiling, interrupted = steady.copy(), steady.copy()
-    compiling[0] = 5000.0
-    interrupted[40] = 900.0
-    assert typical_seconds([compiling, interrupted, steady]) == 2.0
-    # a plan every tenth episode that takes 50 costs 5 an episode
-    lazy = np.where(np.arange(101) % 10 == 1, 50.0, 0.0)
-    assert typical_seconds([lazy]) == pytest.approx(5.0)
-    assert typical_seconds([np.array([3.0])]) == 3.0
-    assert typical_seconds([np.array([5000.0, 2.0])]) == 2.0
-
-
-def test_agents_that_do_the_same_work_take_the_same_time(sweep):
-    """The greedy learner is UCRL-MNL without a bonus; a compilation must not tell them apart."""
-    seconds = {s[:3]: s.seconds for s in read_results(sweep).samples}
-    by_name = {key[:2]: time for key, time in seconds.items()}
-    ratio = by_name["river-10", "greedy"] / by_name["river-10", "ucrl-mnl"]
-    assert 1 / 4 < ratio < 4
 
 
 def test_infinite_horizon_runs_are_known_by_their_file_not_by_their_name(tmp_path):

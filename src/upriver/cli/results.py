@@ -183,8 +183,8 @@ def make_panels(samples: list[Sample], regret: bool) -> dict[str, dict[str, Any]
 def report(folder: Path, *, out: Path | None = None) -> int:
     """Write one self-contained, interactive HTML page about a results folder.
 
-    It has tables, learning and regret curves, run time and the experiments that made it. The
-    file needs no network.
+    It has tables, learning and regret curves and the experiments that made it. The file needs no
+    network.
 
     **Example:** `upriver report results/quick`
 

@@ -44,8 +44,6 @@ class Sample(NamedTuple):
     unit: Literal["episode", "step"] = "episode"
     uniform_value: float = 0.0
     """The exact value of uniform play on the environment."""
-    seconds: float = float("nan")
-    """Seconds of planning and learning for one episode; see `typical_seconds`."""
     about: Mapping[str, Any] = {}
     """The metadata of the first run file."""
 
@@ -206,9 +204,8 @@ def read_results(folder: str | Path) -> Results:
     samples = []
     for key, records in sorted(groups.items()):
         columns = [(r.run.seed, [r.table[name].to_numpy() for name in NUMBERS]) for r in records]
-        seconds = typical_seconds([r.table["seconds"].to_numpy() for r in records])
         first = {"unit": records[0].unit, "about": records[0].about}
-        samples.append(stack_runs(key, columns)._replace(seconds=seconds, **first))
+        samples.append(stack_runs(key, columns)._replace(**first))
     return Results(samples, problems)
 
 
@@ -222,14 +219,6 @@ def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
     *columns, uniform = (np.stack(x) for x in zip(*arrays, strict=True))
     given: Any = *key, np.array(seeds), *columns
     return Sample(*given, uniform_value=float(uniform[0, 0]))
-
-
-def typical_seconds(runs: Sequence[Array]) -> float:
-    """Return the time of an episode: the median over runs of its mean in a run.
-
-    The first episode, which compiles, is left out.
-    """
-    return float(np.median([x[1:].mean() if len(x) > 1 else x[0] for x in runs]))
 
 
 def find_store(folder: str | Path) -> Path:

@@ -169,7 +169,7 @@ def test_a_thousand_runs_fit(monkeypatch, tmp_path):
 
     rng = np.random.default_rng(0)
     settings = {"numbers": {"radius": 0.1}, "support": "known", "features": None, "reward": None}
-    more = {"about": {"run": settings, "platform": "here"}, "seconds": 1.0}
+    more = {"about": {"run": settings, "platform": "here"}}
     samples = []
     for e in range(5):
         for a in range(10):

@@ -117,20 +117,3 @@ function describeEnd(curves, agents, measure, seeds, unit) {
   const place = measure === "regret" ? "lowest" : "highest";
   return `${shown}, ${many}${smooth}. After ${x.at(-1).toLocaleString("en")} ${unit}s ${who} ${place} with ${short(best.y)}.`;
 }
-
-function secondsChart(rows, agents, unit) {
-  const shown = agents.map((agent) => ({ agent, seconds: rows.find((r) => r.agent === agent.name)?.seconds })).filter((s) => s.seconds > 0).reverse();
-  const seconds = shown.map((s) => s.seconds), logs = seconds.map(Math.log10), span = [Math.min(...logs) - 0.25, Math.max(...logs) + 0.5];
-  // Plotly would write 0.02 and 0.05 as a bare 2 and 5.
-  const steps = span[1] - span[0] > 1.5 ? [1] : [1, 2, 5], tickvals = range(12).flatMap((k) => steps.map((m) => m * 10 ** (k - 6)));
-  const layout = makeLayout(`seconds per 1,000 ${unit}s`, "", { type: "log", tickvals, ticktext: tickvals.map(short), ...(shown.length ? { range: span } : {}) },
-    { ticks: "", tickfont: { size: 12, color: css("--ink") }, showgrid: false }, { margin: { l: 20, r: 12, t: 10, b: 42 } });
-  const data = [{
-    type: "scatter", mode: "markers+text", x: seconds, y: shown.map((s) => escaped(s.agent.name)), cliponaxis: false,
-    marker: { size: 12, color: shown.map((s) => colourOf(s.agent)), symbol: shown.map((s) => MARKERS[s.agent.marker][0] || "circle") }, text: seconds.map((s) => ` ${short(s)}`),
-    textposition: "middle right", textfont: { color: css("--muted"), size: 11 }, hovertemplate: "%{y}: %{x:.3~g} s<extra></extra>",
-  }];
-  const quickest = shown.find((s) => s.seconds === Math.min(...seconds));
-  const text = quickest ? `Planning and learning, without the first ${unit}, environment and evaluation; median over runs. ${quickest.agent.name} is quickest with ${short(quickest.seconds)} s.` : "No learner is chosen.";
-  return { data, layout, height: 90 + 30 * Math.max(1, shown.length), text };
-}

@@ -110,7 +110,7 @@ def choose_positions(length: int, points: int) -> Array:
 
 
 def make_rows(samples: Sequence[Sample], labels: Sequence[str], order: Sequence[str]) -> list[Any]:
-    """Compute the table: totals over all episodes, share of the optimum, time and settings."""
+    """Compute the table: totals over all episodes, share of the optimum and settings."""
     rows = []
     for sample, label, row in zip(samples, labels, summarize(samples), strict=True):
         share = 1.0 - sample.regret.mean() / sample.scale.mean()
@@ -120,7 +120,6 @@ def make_rows(samples: Sequence[Sample], labels: Sequence[str], order: Sequence[
             **{name: round_number(getattr(row, name), 6) for name in names},
             "share": round_number(share, 5), "lost": round_number(row.episodes_lost),
             "stuck": [round_number(x) for x in row[-3:]],
-            "seconds": round_number(1000 * sample.seconds, 3),
             "settings": describe_settings(sample.about["run"]),
         })  # fmt: skip
 

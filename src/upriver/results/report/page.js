@@ -68,7 +68,6 @@ function drawCurves() {
   const regret = curvesChart(curves, agents, "regret", shared);
   if (shared.log && agents.some((a) => !(curves[a.name].regret.mean.at(-1) > 0))) regret.text += " An agent without regret has no line on a log scale.";
   plot("regret", regret);
-  plot("seconds", secondsChart(rowsHere(), agents.filter((a) => !["optimal", "random", "always"].includes(a.name.toLowerCase())), unit));
 }
 
 // A share of the runs with its exact 95% interval.
