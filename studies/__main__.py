@@ -28,7 +28,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, help="runs of each agent on each environment")
     parser.add_argument("--jobs", type=int, help="worker processes; one for each processor")
     parser.add_argument("--log", type=Path, help="the log of bus group 4, for the study rust")
-    parser.add_argument("--quiet", action="store_true", help="plain lines instead of a bar")
     given = parser.parse_args(arguments)
     folder = given.out or Path("results") / given.name
     if given.name == "icu-sepsis":  # it fits logs and plays no agents
@@ -56,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     experiment = load_study(given.name)
     if given.runs is not None:
         experiment = experiment.with_seeds(given.runs, experiment.seeds.first)
-    reporter = make_reporter(given.quiet)
+    reporter = make_reporter()
     with keep_on_interrupt(folder):
         outcome = execute(list_runs(experiment), folder, given.jobs, reporter=reporter)
     if code := print_outcome(outcome, folder):

@@ -79,8 +79,8 @@ def grid_points(agent: AgentEntry, fixed: Collection[str] = ()) -> list[dict[str
 def tune(experiment: Experiment, out: str | Path, runs: int = 10, **how: Any) -> Tuned:
     """Play the grids of an experiment's agents and choose; a stopped search continues.
 
-    In the folder `out`, `runs` holds the runs, grid.csv every grid point, tuned.toml the experiment
-    with the chosen settings, for `upriver run`.
+    The results folder `out` has every grid point in grid.csv as well, and in tuned.toml the
+    experiment with the chosen settings, for `upriver run`.
 
     Parameters
     ----------
@@ -96,10 +96,10 @@ def tune(experiment: Experiment, out: str | Path, runs: int = 10, **how: Any) ->
         raise ValueError(f"no agent of {experiment.name!r} has a grid with a setting left to tune")
     folder = Path(out)
     wanted = {(run.env, run.label, run.key): run for c in candidates for run in c.runs}
-    outcome = execute(list(wanted.values()), folder / "runs", **how)
+    outcome = execute(list(wanted.values()), folder, **how)
     if not outcome.complete:
         return Tuned(experiment, [], ["some runs failed, so nothing was chosen"], outcome)
-    samples = {s[:3]: s for s in read_results(folder / "runs").samples}
+    samples = {s[:3]: s for s in read_results(folder).samples}
     points, warnings = choose(candidates, samples)
     tuned = with_choices(experiment, points)
     rows = [[*p[:2], json.dumps(p.numbers), *p[3:7], int(p.chosen), int(p.tied)] for p in points]
@@ -176,16 +176,15 @@ def list_doubts(points: list[Point]) -> list[str]:
 
 
 def with_choices(experiment: Experiment, points: list[Point]) -> Experiment:
-    chosen = {(p.env, p.agent): p.numbers for p in points if p.chosen}
-    agents = []
-    for agent in experiment.agents:
-        at = {}
-        for environment in experiment.environments:
-            place = environment.full_label
-            own = agent.at.get(place, {}) | chosen.get((place, agent.full_label), {})
-            at |= {place: own} if own else {}
-        agents.append(agent.model_copy(update={"at": at, "grid": None}))
-    return experiment.model_copy(update={"agents": tuple(agents)})
+    at = {agent.full_label: dict(agent.at) for agent in experiment.agents}
+    for p in points:
+        if p.chosen:
+            at[p.agent][p.env] = at[p.agent].get(p.env, {}) | p.numbers
+    agents = tuple(
+        agent.model_copy(update={"at": at[agent.full_label], "grid": None})
+        for agent in experiment.agents
+    )
+    return experiment.model_copy(update={"agents": agents})
 
 
 def make_header(runs: int, warnings: list[str]) -> str:

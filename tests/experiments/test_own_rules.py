@@ -78,7 +78,7 @@ def test_own_rules_survive_toml_worker_processes_and_tuning(rules, tmp_path, cap
     spec = experiment(radius=[{"rules:slow": {"c": 0.1}}, "rules:quick", 0.0])
     assert [a.full_label for a in spec.agents] == ["ucrl-mnl-slow", "ucrl-mnl-quick", "ucrl-mnl-0"]
     (tmp_path / "own.toml").write_text(spec.to_toml())
-    words = ["--out", str(tmp_path / "out"), "--import", str(rules), "--jobs", "2", "--quiet"]
+    words = ["--out", str(tmp_path / "out"), "--import", str(rules), "--jobs", "2"]
     assert main(["run", str(tmp_path / "own.toml"), *words]) == 0
     assert check(tmp_path / "out").whole == 3
     grid = {"radius": [{"rules:slow": {"c": c}} for c in (0.0, 0.1)], "regularization": [1.0]}

@@ -155,7 +155,7 @@ def test_an_experiment_with_code_can_be_tuned_and_repeated(tmp_path):
     spec = write(tmp_path, 'name = "mine:river"', 'agent = "mine:Tuned"')
 
     def upriver(*words):
-        code, _, err = finish(start(*words, "--jobs", 2, "--quiet"))
+        code, _, err = finish(start(*words, "--jobs", 2))
         assert code == 0, err
 
     upriver("tune", spec, "--out", "tuning", "--runs", 2, "--import", "mine.py")

@@ -259,7 +259,7 @@ KILLED = {
 def left_alone(request, tmp_path_factory):
     """(the command, where its runs lie, what it makes of them, the folder it made undisturbed)."""
     words, place, made = KILLED[request.param]
-    words = *words, "--jobs", 2, "--quiet", "--out"
+    words = *words, "--jobs", 2, "--out"
     folder = tmp_path_factory.mktemp(request.param)
     code, _, err = finish(start(*words, folder))
     assert code == 0, err

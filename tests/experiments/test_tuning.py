@@ -68,7 +68,7 @@ def test_the_best_mean_value_is_chosen_for_each_environment(tuned):
 
 def test_tuning_seeds_are_no_evaluation_seeds(tuned):
     folder, _ = tuned
-    seeds = {int(p.stem.rpartition("-")[2]) for p in stored(folder / "runs")}
+    seeds = {int(p.stem.rpartition("-")[2]) for p in stored(folder)}
     assert seeds == set(range(TUNING_SEEDS, TUNING_SEEDS + 4))
     with pytest.raises(ValueError, match=r"seeds reach 1000000; .* for tuning"):
         TWO.with_seeds(1, first=TUNING_SEEDS)

@@ -51,7 +51,7 @@ def test_settings_that_ship_come_from_tuning_and_both_experiments_name_the_metho
 
 
 def test_reproduce_writes_the_table_the_figures_and_the_page(tmp_path, capsys):
-    assert main(["reproduce", "--out", str(tmp_path), "--runs", "2", "--jobs", "2", "--quiet"]) == 0
+    assert main(["reproduce", "--out", str(tmp_path), "--runs", "2", "--jobs", "2"]) == 0
     for name in ("figure2", "figure3", "figure2-tuned", "figure3-tuned"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
@@ -80,6 +80,6 @@ def test_a_reproduction_with_a_failed_run_writes_no_table(tmp_path, monkeypatch,
         raise ArithmeticError("not today")
 
     monkeypatch.setattr(up.agents.UCRLVTR, "plan", fails)
-    assert main(["reproduce", "--out", str(tmp_path), "--runs", "1", "--jobs", "1", "--quiet"]) == 1
+    assert main(["reproduce", "--out", str(tmp_path), "--runs", "1", "--jobs", "1"]) == 1
     assert "ArithmeticError: not today" in capsys.readouterr().err
     assert not list(tmp_path.glob("table1.*")) and not list(tmp_path.glob("*.png"))

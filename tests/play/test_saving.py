@@ -251,7 +251,7 @@ def test_a_spec_takes_an_mdp_from_a_file(tmp_path, monkeypatch):
         for a, b in zip(tables[0], other, strict=True):
             assert a.equals(b)
     (tmp_path / "spec.toml").write_text(spec.format('path = "river.npz"', "own_features:same"))
-    assert main(["run", "spec.toml", "--out", "results", "--jobs", "1", "--quiet"]) == 0
+    assert main(["run", "spec.toml", "--out", "results", "--jobs", "1"]) == 0
     assert len(list((tmp_path / "results").rglob("*.parquet"))) == 2
     assert Store.open("results")
     # what the file holds is part of what the run is; where it lies is not

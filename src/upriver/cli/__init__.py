@@ -6,7 +6,6 @@ stderr; `--debug` shows the traceback.
 
 from __future__ import annotations
 
-import codecs
 import os
 import sys
 from importlib import import_module
@@ -110,23 +109,10 @@ def name_option(text: str, command: str) -> str:
     return f"--{name.replace('_', '-')} {rest}" if name in names else text
 
 
-SYMBOLS = {"±": "+-", "–": "-", "’": "'", "“": '"', "”": '"'}
-
-
-def write_plainly(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Return what stands for a character that an output, such as one in ASCII, does not have."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    if (character := error.object[error.start]) in SYMBOLS:
-        return SYMBOLS[character], error.start + 1
-    return codecs.backslashreplace_errors(error)
-
-
 def open_streams() -> None:
     """Make outputs accept every character, and what is written to a closed one vanish."""
-    codecs.register_error("upriver", write_plainly)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         elif hasattr(getattr(sys, name), "reconfigure"):
-            getattr(sys, name).reconfigure(errors="upriver")
+            getattr(sys, name).reconfigure(errors="backslashreplace")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 from shlex import join
 from typing import Any
+
+from upriver.cli import CALL
 
 
 def decide(
@@ -74,7 +75,6 @@ def decide(
     out
         The page to write.
     """
-    given = dict(locals())  # the options, for the command that makes the page again
     from upriver.logs import decision, fit
     from upriver.logs.tables import Table
 
@@ -98,12 +98,8 @@ def decide(
         shares = parse_values("--start", start) if "=" in start else {start.strip(): 1.0}
         first = {by_text("--start", space.states, s, "states"): p for s, p in shares.items()}
     model = model.at(values, horizon=horizon, discount=discount, reward=planned, start=first)
-    words = ["upriver", "decide", str(log)]
-    for name, parameter in signature(decide).parameters.items():
-        if name != "log" and given[name] != parameter.default:
-            words += [f"--{name}", str(given[name])]
     made = decision.decide(model, plan, by=by, confidence=confidence)
-    made = replace(made, command=join(words))
+    made = replace(made, command=join(CALL))
     print(made.summary(), made.save(out), sep="\n")
     return 0
 

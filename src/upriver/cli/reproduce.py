@@ -24,8 +24,6 @@ def reproduce(
     out: Path = Path("results/paper"),
     runs: int = 10,
     jobs: int | None = None,
-    retune: bool = False,
-    quiet: bool = False,
 ) -> int:
     """Compute Table 1 and Figures 2 and 3 of the paper, beside the printed values.
 
@@ -40,10 +38,6 @@ def reproduce(
         Number of runs of each method on each river; the paper has 10.
     jobs
         Number of worker processes. The default is one for each processor.
-    retune
-        Repeat the search for each method's settings on tuning seeds first.
-    quiet
-        Print lines from time to time, also on a terminal.
     """
     from upriver.checks import positive_integer
     from upriver.experiments import execute, load
@@ -54,15 +48,11 @@ def reproduce(
     from upriver.results import plots
     from upriver.results.runs import read_results
     from upriver.results.tables import to_csv
-    from upriver.tuning import tune
 
     positive_integer("runs", runs, most=TUNING_SEEDS)
-    how: Any = {"jobs": jobs, "reporter": make_reporter(quiet), "command": shlex.join(CALL)}
+    how: Any = {"jobs": jobs, "reporter": make_reporter(), "command": shlex.join(CALL)}
     with keep_on_interrupt(out):
-        experiments = [load(name) for name in paper.EXPERIMENTS]
-        if retune:
-            experiments = [tune(e, out / "tuning" / e.name, **how).experiment for e in experiments]
-        wanted = [run for e in experiments for run in e.with_seeds(runs).runs()]
+        wanted = [r for name in paper.EXPERIMENTS for r in load(name).with_seeds(runs).runs()]
         outcome = execute(wanted, out, **how)
         if print_outcome(outcome, out):  # a table with gaps would mislead
             return 1

@@ -20,7 +20,6 @@ def table(
     *,
     of: Literal["return", "value", "regret"] = "return",
     format: Literal["text", "csv", "markdown"] = "text",
-    out: Path | None = None,
     against: str | None = None,
 ) -> int:
     """Print the total over all episodes of each agent: mean, standard deviation, 95% interval.
@@ -40,14 +39,10 @@ def table(
         What is summed: rewards received, exact values, or exact regret.
     format
         text, csv (with all digits) or markdown.
-    out
-        The file to write; without it the table is printed.
     against
         The label of an agent. Every other agent is then compared with it by the mean difference
         over common seeds, with a 95% interval.
     """
-    from upriver.mdp.writing import write_file
-
     results = runs.read_results(folder)
     samples = sorted(results.samples, key=lambda sample: runs.natural_key(sample.env))
     write = to_markdown if format == "markdown" else to_text
@@ -72,11 +67,8 @@ def table(
         units = {sample.env: sample.unit for sample in samples}
         blocks = (make_block(list(rows), units[env]) for env, rows in groups)
         text = "\n".join(f"{title}\n\n{write(cells)}" for title, cells in blocks)
-    if out is None:
-        print(text, end="")
-    else:
-        write_file(out, text)
-    return report_omissions(results.problems, runs.read_failures(runs.find_store(folder)))
+    print(text, end="")
+    return report_omissions(results.problems, runs.read_failures(folder))
 
 
 def make_block(rows: list[Row], unit: str) -> tuple[str, list[list[str]]]:
@@ -209,7 +201,7 @@ def check(folder: Path) -> int:
     """Verify every file of a results folder and name those that are not as they were written.
 
     A file may be damaged, moved, unreadable or not written by upriver. Nothing is changed. The exit
-    code is 1 if anything is wrong; missing runs are only counted, because they can be played.
+    code is 1 if anything is wrong.
 
     **Example:** `upriver check results/quick`
 
@@ -220,12 +212,11 @@ def check(folder: Path) -> int:
     """
     from upriver.experiments import check as check_folder
 
-    found = check_folder(runs.find_store(folder))
+    found = check_folder(folder)
     for problem in found.problems:
         print(escape_controls(problem))
-    missing = f", {found.missing} runs missing" if found.missing else ""
     bad = len(found.problems)
-    print(f"{found.whole} run files whole{missing}, {bad} problem{'s' * (bad != 1)}")
+    print(f"{found.whole} run files whole, {bad} problem{'s' * (bad != 1)}")
     return 1 if bad else 0
 
 

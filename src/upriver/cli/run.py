@@ -32,8 +32,6 @@ class Options:
     code: Annotated[list[Path] | None, Parameter(name="--import")] = None
     """A Python file with code that you trust; may be given several times. The experiment refers
     to what agents.py defines as `agents:NAME`. No other code is ever executed."""
-    quiet: bool = False
-    """Print lines from time to time, also on a terminal."""
 
     def load(self, experiment: str) -> Experiment:
         from upriver.experiments import import_code, load
@@ -47,7 +45,7 @@ class Options:
 
         names = ("jobs", "cluster", "run_timeout")
         given = {name: getattr(self, name) for name in names}
-        return given | {"reporter": make_reporter(self.quiet), "command": shlex.join(CALL)}
+        return given | {"reporter": make_reporter(), "command": shlex.join(CALL)}
 
 
 DEFAULTS = Options()
@@ -111,7 +109,7 @@ def tune(
     folder = out or Path("tuning") / spec.name
     with keep_on_interrupt(folder):
         tuned = tuning.tune(spec, folder, runs, **options.for_execute())
-    code = print_outcome(tuned.outcome, folder / "runs")
+    code = print_outcome(tuned.outcome, folder)
     for p in tuned.points:
         if p.chosen:
             numbers = ", ".join(f"{k} = {v}" for k, v in p.numbers.items())

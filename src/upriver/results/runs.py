@@ -173,7 +173,7 @@ def load_runs(folder: str | Path, timing: bool = False) -> pa.Table:
 
     columns = ["setting", "seed", "episode", *NUMBERS, *(["seconds"] if timing else [])]
     parts = []
-    for record in read_records(find_store(folder)):
+    for record in read_records(folder):
         rows = record.table.select(columns)
         rows = rows.set_column(0, "setting", rows["setting"].cast(pa.string()))
         rows = rows.add_column(0, "agent", pa.repeat(record.run.label, len(rows)))
@@ -195,7 +195,7 @@ def read_results(folder: str | Path) -> Results:
 
     groups: dict[Key, list[Record]] = {}
     problems: list[str] = []
-    for record in read_records(find_store(folder), problems):
+    for record in read_records(folder, problems):
         names = escape_controls(record.run.env), escape_controls(record.run.label)
         groups.setdefault((*names, record.run.setting), []).append(record)
     if not groups:
@@ -219,13 +219,6 @@ def stack_runs(key: Key, runs: list[tuple[int, list[Array]]]) -> Sample:
     *columns, uniform = (np.stack(x) for x in zip(*arrays, strict=True))
     given: Any = *key, np.array(seeds), *columns
     return Sample(*given, uniform_value=float(uniform[0, 0]))
-
-
-def find_store(folder: str | Path) -> Path:
-    """Return the folder with the runs: the given one, or `runs` inside the folder of a tuning."""
-    root = Path(folder)
-    inner = root / "runs"
-    return inner if not (root / "_upriver.json").exists() and inner.is_dir() else root
 
 
 def read_failures(root: Path) -> list[dict[str, Any]]:

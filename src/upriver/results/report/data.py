@@ -35,16 +35,16 @@ def collect(folder: str | Path) -> dict[str, Any]:
     samples = results.samples
     labels = reader.label_samples(samples)
     order = reader.order_agents(samples, labels)
-    root, store = Path(folder), reader.find_store(folder)
-    specs = {}
-    for path in sorted((store / "_specs").glob("*.toml")):
+    root = Path(folder)
+    made = sorted((root / "_commands").glob("*.txt"), key=lambda path: path.stat().st_mtime)
+    texts = {}
+    for path in [*sorted((root / "_specs").glob("*.toml")), *made]:
         try:
-            specs[path] = read_named(path).decode(errors="replace")
+            texts[path] = read_named(path).decode(errors="replace")
         except BadFile as error:
             results.problems.append(str(error))
-    made = sorted((store / "_commands").glob("*.txt"), key=lambda path: path.stat().st_mtime)
-    commands = [read_named(path).decode(errors="replace") for path in made]
-    again = [["upriver", "run", str(path), "--out", str(store)] for path in specs]
+    specs = {path: text for path, text in texts.items() if path.suffix == ".toml"}
+    again = [["upriver", "run", str(path), "--out", str(folder)] for path in specs]
     again += [["upriver", "table", str(folder)], ["upriver", "report", str(folder)]]
     return {
         "title": root.resolve().name,
@@ -56,9 +56,9 @@ def collect(folder: str | Path) -> dict[str, Any]:
         "curves": make_curves(samples, labels),
         "table": make_rows(samples, labels, order),
         "specs": [{"file": path.name, "text": text} for path, text in specs.items()],
-        "made": commands,
+        "made": [text for path, text in texts.items() if path not in specs],
         "commands": [shlex.join(words) for words in again],
-        "failures": reader.read_failures(store),
+        "failures": reader.read_failures(root),
         "problems": results.problems,
     }
 
