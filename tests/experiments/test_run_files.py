@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -26,7 +25,6 @@ from upriver.experiments.store import (
     StorageFailed,
     make_folder_name,
     read_run,
-    short_digest,
     to_bytes,
 )
 
@@ -132,7 +130,7 @@ def test_what_is_foreign_moved_or_copied_is_named(whole, folder, capsys):
     }
     assert set(found) == set(said) and all(said[path] in found[path] for path in said)
     assert main(["check", str(folder)]) == 1
-    assert "2 run files whole, 1 runs missing, 4 problems" in capsys.readouterr().out
+    assert "2 run files whole, 4 problems" in capsys.readouterr().out
     assert main(["table", str(folder)]) == 1
     assert str(other) in capsys.readouterr().err
 
@@ -153,11 +151,11 @@ def test_a_folder_in_the_place_of_a_run_is_no_run(folder, capsys):
     path = stored(folder)[0]
     path.unlink()
     path.mkdir()
-    assert check(folder).missing == 1
+    assert check(folder).whole == 3
     with pytest.raises(StorageFailed, match=f"cannot write {path}: Is a directory; finished"):
         execute(SMALL, folder, jobs=1)
     path.rmdir()
-    assert execute(SMALL, folder, jobs=1).ran == 1 and check(folder).missing == 0
+    assert execute(SMALL, folder, jobs=1).ran == 1 and check(folder).whole == 4
 
 
 def test_a_folder_that_cannot_be_read_does_not_vanish(folder, monkeypatch, capsys):
@@ -226,17 +224,15 @@ def test_a_file_is_read_back_as_it_was_written(whole):
 
 
 def test_a_changed_bit_beside_the_runs_is_found_too(folder, rng):
-    """In the lists of runs and the experiments."""
-    beside = [*folder.glob("_runs/*"), *folder.glob("_specs/*")]
-    assert len(beside) == 2
-    for path in beside:
-        before = path.read_bytes()
-        for _ in range(20):
-            path.write_bytes(flipped(path, rng))
-            (problem,) = check(folder).problems
-            assert "damaged" in problem and str(path) in problem
-            assert main(["check", str(folder)]) == 1
-        path.write_bytes(before)
+    """In the experiments."""
+    (path,) = folder.glob("_specs/*")
+    before = path.read_bytes()
+    for _ in range(20):
+        path.write_bytes(flipped(path, rng))
+        (problem,) = check(folder).problems
+        assert "damaged" in problem and str(path) in problem
+        assert main(["check", str(folder)]) == 1
+    path.write_bytes(before)
     assert main(["check", str(folder)]) == 0
 
 
@@ -246,14 +242,6 @@ def test_a_damaged_marker_is_a_failure_and_no_wrong_call(folder, capsys):
         assert main([command, str(folder)]) == 1
         assert "_upriver.json is damaged" in "".join(capsys.readouterr())
     assert main(["check", str(folder.parent / "nowhere")]) == 2
-
-
-def test_a_list_of_runs_that_is_none_is_a_problem(folder):
-    for data in (b"[1, 2]", b'"text"', b"[" * 100_000):
-        path = folder / "_runs" / f"{short_digest(data)}.json"
-        path.write_bytes(data)
-        assert check(folder).problems == [f"{path} is no list of runs"]
-        path.unlink()
 
 
 def test_a_folder_has_one_writer_at_a_time(folder):
@@ -273,7 +261,7 @@ def test_a_folder_has_one_writer_at_a_time(folder):
 def test_devices_and_pipes_are_not_read(folder):
     """They may have no end, or never begin."""
     for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
-        for kind in ("env=*/*/*.parquet", "_runs/*", "_specs/*"):
+        for kind in ("env=*/*/*.parquet", "_specs/*"):
             path = next(folder.glob(kind))
             before = path.read_bytes()
             path.unlink()
@@ -314,13 +302,6 @@ def test_rows_are_counted_before_they_are_read(folder, monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", lambda *_: pytest.fail("the file was read"))
     with pytest.raises(BadFile, match="it has 3000 rows; the run has 3 episodes"):
         read_run(path)
-
-
-def test_a_name_that_is_too_long_is_a_missing_run(folder):
-    data = json.dumps(["x" * 5000, "a\0b"]).encode()
-    (folder / "_runs" / f"{short_digest(data)}.json").write_bytes(data)
-    found = check(folder)
-    assert (found.whole, found.missing, found.problems) == (4, 2, [])
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e308])

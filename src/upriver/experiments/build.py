@@ -147,7 +147,7 @@ def make_agent(run_json: str, mdp: FiniteMDP, features: Features | None, code: A
     run = RunSpec(**json.loads(run_json))
     cls = registry.agent_class(run.agent)
     given: dict[str, Any] = {}
-    if registry.has_field(cls, "mdp"):
+    if "mdp" in cls.__dataclass_fields__:
         given["mdp"] = mdp
     else:
         task = mdp.task(run.support or "known") if features is None else features.task

@@ -11,6 +11,7 @@ import queue
 import sys
 import time
 from collections import deque
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -92,14 +93,17 @@ def execute(
                 read_run(store.path(run), rows=False)
             except BadFile as error:
                 broken.append(str(error))
-        store.record_request(None if isinstance(experiment, list) else experiment, runs, command)
+        if not isinstance(experiment, list):
+            store.record("_specs", experiment.to_toml(), experiment.name, ".toml")
+        if command:
+            store.record("_commands", command)
         reporter = reporter or Reporter()
         reporter.begin(pending, len(stored))
         failed: list[tuple[RunSpec, str]] = []
         try:
             if pending:
                 how = min(jobs, len(pending)), cluster, run_timeout
-                with open_executor(*how) as executor:
+                with closing(open_executor(*how)) as executor:
                     failed = play_all(pending, store, executor, reporter)
         finally:
             reporter.end()
@@ -189,5 +193,5 @@ class Reporter:
             print(f"{clear}{text}", file=self.stream, end=end, flush=True)
 
 
-def make_reporter(quiet: bool = False) -> Reporter:
-    return Reporter(sys.stderr, live=not quiet and sys.stderr.isatty())
+def make_reporter() -> Reporter:
+    return Reporter(sys.stderr, live=sys.stderr.isatty())

@@ -16,10 +16,10 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from threading import Thread, Timer, get_ident
+from contextlib import suppress
+from threading import Timer, get_ident
 from typing import Any, NamedTuple
 
 from upriver.experiments.build import RunSpec, describe_error, run_one
@@ -220,8 +220,19 @@ class Cluster(InProcess):
 
     capacity = 10_000  # Dask keeps the queue
 
-    def __init__(self, client: Any, address: str, timeout: float | None) -> None:
-        self.client, self.address, self.timeout = client, address, timeout
+    def __init__(self, address: str, timeout: float | None) -> None:
+        try:
+            from distributed import Client
+        except ImportError:
+            raise ValueError("a cluster needs Dask: pip install distributed") from None
+        for name in ("distributed", "distributed.client"):
+            # what is lost is reported in one sentence of ours
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        self.address, self.timeout = address, timeout
+        try:
+            self.client = Client(address, timeout=CONNECT_TIMEOUT)
+        except (OSError, ValueError) as error:
+            raise ConnectionError(f"no Dask scheduler answers at {address}: {error}") from error
 
     def submit(self, run: RunSpec) -> Any:
         from upriver import __version__
@@ -251,52 +262,11 @@ class Cluster(InProcess):
     def close(self) -> None:
         with suppress(Exception):  # they end with their workers in any case
             self.client.run(end_processes)
+        self.client.close()
 
 
-@contextmanager
-def open_executor(jobs: int, cluster: str | None, timeout: float | None) -> Iterator[InProcess]:
-    """Open the executor that the options of `execute` ask for, and close it at the end."""
+def open_executor(jobs: int, cluster: str | None, timeout: float | None) -> InProcess:
+    """Open the executor that the options of `execute` ask for."""
     if cluster is not None:
-        with (
-            connect_dask(cluster) as client,
-            closing(Cluster(client, cluster, timeout)) as there,
-        ):
-            yield there
-        return
-    apart = jobs > 1 or timeout is not None
-    with closing(Processes(jobs, timeout) if apart else InProcess()) as executor:
-        yield executor
-
-
-@contextmanager
-def connect_dask(address: str) -> Iterator[Any]:
-    """Open a client of the scheduler at `address`."""
-    try:
-        from distributed import Client
-    except ImportError:
-        raise ValueError("a cluster needs Dask: pip install distributed") from None
-    logs = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
-    before = [log.level for log in logs]
-    for log in logs:
-        log.setLevel(logging.CRITICAL + 1)  # what is lost is reported in one sentence of ours
-    answer: Future[Any] = Future()
-
-    def connect() -> None:
-        try:
-            answer.set_result(Client(address, timeout=CONNECT_TIMEOUT))
-        except Exception as error:
-            answer.set_exception(error)
-
-    try:
-        # in a thread: at a port that accepts and says nothing Dask waits without end
-        Thread(target=connect, daemon=True).start()
-        try:
-            client = answer.result(timeout=1.5 * CONNECT_TIMEOUT)
-        except (OSError, ValueError) as error:
-            why = str(error) or f"no answer within {1.5 * CONNECT_TIMEOUT:g} s"
-            raise ConnectionError(f"no Dask scheduler answers at {address}: {why}") from error
-        with client:
-            yield client
-    finally:
-        for log, level in zip(logs, before, strict=True):
-            log.setLevel(level)
+        return Cluster(cluster, timeout)
+    return Processes(jobs, timeout) if jobs > 1 or timeout is not None else InProcess()

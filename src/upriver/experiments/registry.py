@@ -162,13 +162,9 @@ def environment_settings(make: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
-def has_field(cls: type[Any], field: str) -> bool:
-    return any(f.name == field for f in fields(cls))
-
-
 def takes_rule(cls: type[Any], field: str) -> bool:
     """Return whether the value of an agent's field may be a function."""
-    annotation = str(next(f.type for f in fields(cls) if f.name == field))
+    annotation = str(cls.__dataclass_fields__[field].type)
     return any(word in annotation for word in ("Callable", "Radius", "Optimism"))
 
 

@@ -69,12 +69,9 @@ def check_features(name: str) -> str:
     return name
 
 
-FEATURE_NAMES = [
-    {"enum": [*registry.FEATURES, *registry.OWN]},
-    {"pattern": r"^\w+:\w+$"},
-]
-FEATURE_SCHEMA = pd.WithJsonSchema({"type": "string", "anyOf": FEATURE_NAMES})
-FeatureName = Annotated[str, AfterValidator(check_features), FEATURE_SCHEMA]
+FEATURE_NAMES = {"enum": [*registry.FEATURES, *registry.OWN]}
+FEATURE_SCHEMA = {"type": "string", "anyOf": [FEATURE_NAMES, {"pattern": r"^\w+:\w+$"}]}
+FeatureName = Annotated[str, AfterValidator(check_features), pd.WithJsonSchema(FEATURE_SCHEMA)]
 
 
 def make_model(name: str, base: Any, fields: dict[str, Any], doc: str | None = None) -> Any:
@@ -279,10 +276,10 @@ def rule_type(field: str) -> Any:
     rules.model_config["json_schema_extra"] = {"minProperties": 1, "maxProperties": 1}
 
     def to_plain(found: Any) -> dict[str, Any]:
-        if len(found.model_fields_set) != 1:
+        given = found.model_dump(include=found.model_fields_set)
+        if len(given) != 1:
             raise ValueError("a table must name exactly one rule")
-        ((name, constants),) = ((name, getattr(found, name)) for name in found.model_fields_set)
-        return {name: constants.model_dump()}
+        return given
 
     def choose(value: Any) -> str:
         if isinstance(value, dict):
@@ -307,7 +304,7 @@ def agent_model(name: str, cls: type[Any]) -> type[AgentEntry]:
     grid = make_model(f"{name} grid", Strict, lists)
     plain = AfterValidator(lambda found: found.to_data())
     common: dict[str, Any] = {"at": dict[str, Annotated[at, plain]], "grid": Annotated[grid, plain]}
-    if not registry.has_field(cls, "features"):
+    if "features" not in cls.__dataclass_fields__:
         common["features"] = None
     given |= {key: (kind, AgentEntry.model_fields[key]) for key, kind in common.items()}
     return make_model(name, AgentEntry, {"agent": (Literal[name], ...), **given})
@@ -416,13 +413,12 @@ class Experiment(Strict):
 
     def runs_of(self, place: EnvironmentEntry, agent: AgentEntry, seeds: range) -> list[RunSpec]:
         """Return the runs of one agent on one environment."""
-        sees_task = not registry.has_field(agent.cls, "mdp")
         env, label, support = place.full_label, agent.full_label, str(agent.support)
         fields = agent.cls.__dataclass_fields__
         given = fields["features"].default if "features" in fields else None
         needs = given is MISSING or issubclass(agent.cls, MNLLearner)
         features = agent.features or ("one-hot" if needs else None)
-        knows = (support, features, agent.reward) if sees_task else (None, features, None)
+        knows = (support, features, agent.reward) if "mdp" not in fields else (None, features, None)
         given: Any = env, label, place.run_data, agent.agent, agent.numbers_at(env), *knows
         run = RunSpec(*given, episodes=place.episodes or self.episodes, seed=seeds.start)
         digest = build(run)[2]

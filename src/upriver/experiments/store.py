@@ -3,14 +3,13 @@
     DIR/env=riverswim-6/agent=ucrl-mnl/<setting>-<seed>.parquet
     DIR/_upriver.json                    format and version of the files
     DIR/_specs/<name>-<digest>.toml      the experiments that were run here
-    DIR/_runs/<digest>.json              every list of runs that was requested
     DIR/_commands/<digest>.txt           the command lines that made runs here
     DIR/_failed/...json                  runs that raised an error, with their traceback
     DIR/_lock                            held by the process that writes into the folder
 
 A file is written under another name, synced and renamed, so that it is complete or absent; the file
 of a run is never written again. A digest in each run file covers all its bytes; those of
-experiments and lists of runs are part of their names. They find damage and not forgery. Readers of
+experiments and commands are part of their names. They find damage and not forgery. Readers of
 data sets skip names that begin with an underscore, so pandas, polars and DuckDB read the folder.
 
 `read_records` is the one reader: every table, figure, report and check goes through it.
@@ -41,8 +40,6 @@ from upriver.mdp.writing import write_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from upriver.experiments.spec import Experiment
 
 FORMAT = 6
 MARKER = "_upriver.json"
@@ -80,11 +77,10 @@ def make_folder_name(label: str) -> str:
     return f"{safe}~{hashlib.sha256(label.encode(errors='surrogatepass')).hexdigest()[:12]}"
 
 
-def run_path(env: str, label: str, key: str) -> Path:
+def run_path(run: RunSpec) -> Path:
     """Return where the file of a run lies, relative to the root of its folder."""
-    return Path(
-        f"env={make_folder_name(env)}", f"agent={make_folder_name(label)}", f"{key}.parquet"
-    )
+    env, label = make_folder_name(run.env), make_folder_name(run.label)
+    return Path(f"env={env}", f"agent={label}", f"{run.key}.parquet")
 
 
 def to_bytes(run: RunSpec, table: pa.Table) -> bytes:
@@ -119,7 +115,6 @@ def to_bytes(run: RunSpec, table: pa.Table) -> bytes:
 
 
 RUN = TypeAdapter(RunSpec)
-NAMES = TypeAdapter(list[str])
 
 
 class Record(NamedTuple):
@@ -163,7 +158,7 @@ def read_run(path: Path, rows: bool = True) -> Record:
     except Exception as bad:
         why = " ".join(str(bad)[:300].split())
         raise BadFile(f"{path} is damaged, or not a run file of this version: {why}") from bad
-    own = run_path(run.env, run.label, run.key)
+    own = run_path(run)
     if Path(*path.parts[-3:]) != own:
         raise BadFile(f"{path} holds the run that belongs at {own}; it was moved or copied")
     return Record(run, about, table.replace_schema_metadata(None), unit)
@@ -258,7 +253,7 @@ class Store:
             yield
 
     def path(self, run: RunSpec) -> Path:
-        return self.root / run_path(run.env, run.label, run.key)
+        return self.root / run_path(run)
 
     def save(self, run: RunSpec, data: bytes) -> None:
         """Write the file of a run; one that exists is left as it was."""
@@ -286,15 +281,6 @@ class Store:
         data = text.encode()
         name = f"{make_folder_name(name)}-" if name else ""
         self.write(self.root / folder / f"{name}{short_digest(data)}{suffix}", data)
-
-    def record_request(self, experiment: Experiment | None, runs: list[RunSpec], how: str) -> None:
-        """Keep an experiment, to repeat it; its runs, to know which are missing; the command."""
-        if experiment is not None:
-            self.record("_specs", experiment.to_toml(), experiment.name, ".toml")
-        names = [run_path(run.env, run.label, run.key).as_posix() for run in runs]
-        self.record("_runs", json.dumps(names), suffix=".json")
-        if how:
-            self.record("_commands", how)
 
     def failure_path(self, run: RunSpec) -> Path:
         env, label = make_folder_name(run.env), make_folder_name(run.label)
@@ -346,8 +332,6 @@ class Checked(NamedTuple):
 
     whole: int
     """Run files that are as they were written."""
-    missing: int
-    """Runs that were requested and are not stored."""
     problems: list[str]
     """One sentence for each file that is damaged, was moved, or was not written by upriver."""
 
@@ -355,22 +339,17 @@ class Checked(NamedTuple):
 @check_kinds
 def check(folder: str | Path) -> Checked:
     """Verify every file of a results folder; nothing is changed."""
-    root, problems, requested = Path(folder), list[str](), set[str]()
+    root, problems = Path(folder), list[str]()
     try:
         whole = sum(1 for _ in read_records(root, problems))
     except BadFile as error:  # the marker
-        return Checked(0, 0, [str(error)])
-    for path in sorted([*root.glob("_specs/*"), *root.glob("_runs/*")]):
+        return Checked(0, [str(error)])
+    for path in sorted([*root.glob("_specs/*"), *root.glob("_commands/*")]):
         try:
-            data = read_named(path)
-            requested |= set(NAMES.validate_json(data)) if path.parent.name == "_runs" else set()
+            read_named(path)
         except BadFile as error:
             problems.append(str(error))
-        except ValueError:
-            problems.append(f"{path} is no list of runs")
-    # not `Path.is_file`, which fails for names that are too long
-    missing = sum(not os.path.isfile(root / name) for name in requested)
-    return Checked(whole, missing, problems)
+    return Checked(whole, problems)
 
 
 def short_digest(data: bytes) -> str:

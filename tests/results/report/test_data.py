@@ -90,7 +90,7 @@ def test_settings_that_no_agent_has_are_shown_as_text(sweep, tmp_path):
     record = read_run(min(folder.glob("env=river-4/agent=random/*.parquet")))
     numbers = {"two": {"x": 1, "y": 2}, "text": {"rule": "z"}, "list": [1, [2]], "none": None}
     run = replace(record.run, numbers=numbers)
-    path = folder / run_path(run.env, run.label, run.key)
+    path = folder / run_path(run)
     table = record.table.drop(["setting"])
     setting = pa.array([run.setting] * len(table))
     path.write_bytes(to_bytes(run, table.add_column(0, "setting", setting)))
