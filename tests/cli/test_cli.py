@@ -151,24 +151,15 @@ def test_costs_are_lost_like_rewards(capsys, costs, tmp_path):
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_a_shared_choice_is_the_best_one_also_for_costs(capsys, costs, tmp_path):
-    folder, text = tmp_path / "t", costs.read_text()
+def test_the_choice_is_the_best_one_also_for_costs(capsys, costs, tmp_path):
+    folder = tmp_path / "t"
     words = ["tune", costs, "--out", folder, "--runs", 3, "--jobs", 1]
-    code, _, err = call(capsys, *words, "--shared")
-    assert code == 2 and err.splitlines()[-1].startswith("upriver: idle cannot be compared with")
-    idle = f'[[environments]]\npath = "{tmp_path / "idle"}.npz"\nlabel = "idle"\n'
-    assert idle in text
-    costs.write_text(text.replace(idle, ""))
-    code, out, _ = call(capsys, *words, "--shared")
-    assert code == 0 and "epsilon-greedy: epsilon = 1.0" not in out
+    code, out, _ = call(capsys, *words)
+    assert code == 0 and "cost  epsilon-greedy: epsilon = 1.0" not in out
     with open(folder / "grid.csv", newline="") as file:
-        shared = list(csv.DictReader(file))
-    call(capsys, *words)
-    with open(folder / "grid.csv", newline="") as file:
-        apart = [row for row in csv.DictReader(file) if row["env"] == "cost"]
-    by_score = [sorted(rows, key=lambda r: float(r["mean"])) for rows in (shared, apart)]
-    assert [r["numbers"] for r in by_score[0]] == [r["numbers"] for r in by_score[1]]
-    assert by_score[0][0]["numbers"] == '{"epsilon": 1.0}'
+        rows = [row for row in csv.DictReader(file) if row["env"] == "cost"]
+    worst, *_, best = sorted(rows, key=lambda r: float(r["mean"]))
+    assert worst["numbers"] == '{"epsilon": 1.0}' and best["chosen"] == "1"
 
 
 def test_streams_are_counted_in_steps(capsys, spec, tmp_path, monkeypatch):
@@ -345,7 +336,7 @@ def test_a_label_gives_no_commands_to_the_terminal(capsys, spec, tmp_path):
     assert r"evil\x1b[2J\x07" in call(capsys, "table", tmp_path / "r")[1]
 
 
-@pytest.mark.parametrize("command", ["table", "plot", "report"])
+@pytest.mark.parametrize("command", ["plot", "report"])
 def test_a_full_disk_is_named_with_the_file(capsys, spec, tmp_path, monkeypatch, command):
     import errno
 
