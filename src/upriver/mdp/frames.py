@@ -1,9 +1,8 @@
-"""MDPs as data frames: one row per transition, in pandas, polars, Arrow, CSV or Parquet."""
+"""MDPs as data frames: one row per transition, in pandas, polars or Arrow."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,18 +27,17 @@ def from_frame(
 
     Parameters
     ----------
-    frame : pandas, polars or Arrow table, mapping of columns, or path
-        The path is that of a .csv or .parquet file. Its columns are state, action, next_state,
-        probability and reward. States and actions are any values, numbered in the order in which
-        they appear; a state has the actions for which there are rows. Empty cells
-        (null, NaN or blank text) are refused.
+    frame : pandas, polars or Arrow table, or mapping of columns
+        Its columns are state, action, next_state, probability and reward. States and actions are
+        any values, numbered in the order in which they appear; a state has the actions for which
+        there are rows. Empty cells (null, NaN or blank text) are refused.
     initial_state : state, or {state: probability}
         The default is the state of the first row.
     horizon, **names
         As in `from_arrays`; `states` and `actions` set another order.
     """
     horizon = None if horizon is None else positive_integer("horizon", horizon)
-    cells = read_columns(frame, COLUMNS, refused="step")
+    cells = read_columns(frame)
     s, a, s2 = (cells[c] for c in COLUMNS[:3])
     p, r = (as_float(c, cells[c]) for c in COLUMNS[3:])
     states = order_names("state", [*s, *s2], names.get("states"))
@@ -74,63 +72,37 @@ def number_cells(names: Names, cells: list[Any], called: str = "") -> Array:
     return np.array([number[name] for name in cells])
 
 
-def read_columns(frame: Any, required: Sequence[str], refused: str = "") -> dict[str, list[Any]]:
-    """Return columns of a table (see `from_frame`) as lists of hashable values, none empty.
-
-    A table with the column `refused` would lose it.
-    """
+def read_columns(frame: Any) -> dict[str, list[Any]]:
+    """Return the columns of a table as lists of hashable values, none empty."""
     import pandas as pd
 
-    source = "the frame"
-    if isinstance(frame, str | Path):
-        source, frame = str(frame), read_file(Path(frame))
     if not isinstance(frame, pd.DataFrame):
         to_pandas = getattr(frame, "to_pandas", None)
         if to_pandas is None and not isinstance(frame, Mapping):
-            allowed = "a table of pandas, polars or pyarrow, a mapping of columns, or a path"
+            allowed = "a table of pandas, polars or pyarrow, or a mapping of columns"
             given = with_article(type(frame).__name__)
             raise TypeError(f"frame is {given}; it must be {allowed}")
         try:
             frame = pd.DataFrame(dict(frame)) if to_pandas is None else to_pandas()
         except ValueError as error:
-            raise ValueError(f"{source} is no table of columns: {error}") from None
+            raise ValueError(f"the frame is no table of columns: {error}") from None
     present, cells = list(frame.columns), {}
-    for name in required:
+    for name in COLUMNS:
         if present.count(name) != 1:
             problem = f"two columns {name!r}" if name in present else f"no column {name!r}"
-            raise ValueError(f"{source} has {problem}; it has {present}")
+            raise ValueError(f"the frame has {problem}; it has {present}")
         cells[name] = list(map(to_tuples, frame[name].tolist()))
         column = pd.Series(cells[name], dtype=object)
         empty = column.isna() | column.map(lambda x: isinstance(x, str) and not x.strip())
         if empty.any():
             row = int(np.argmax(empty))
-            raise ValueError(f"column {name!r} of {source} is empty in row {row} (from 0)")
-    if refused in present:
+            raise ValueError(f"column {name!r} of the frame is empty in row {row} (from 0)")
+    if "step" in present:
         remedy = "from_arrays takes probabilities and rewards of each step"
-        raise ValueError(f"{source} has a column {refused!r}; {remedy}")
+        raise ValueError(f"the frame has a column 'step'; {remedy}")
     if not len(frame):
-        raise ValueError(f"{source} has no rows")
+        raise ValueError("the frame has no rows")
     return cells
-
-
-def read_file(path: Path) -> Any:
-    """Return the Arrow table of a file."""
-    if path.suffix not in (".csv", ".parquet"):
-        raise ValueError(f"frame is {str(path)!r}; it must end in .csv or .parquet")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist, or is not a file")
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    try:
-        table = (csv.read_csv if path.suffix == ".csv" else parquet.read_table)(path)
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path} cannot be read as {path.suffix}: {first}") from None
-    for field in table.schema:
-        if pa.types.is_binary(field.type):
-            raise ValueError(f"column {field.name!r} of {path} is not UTF-8 text")
-    return table
 
 
 def mdp_frame(mdp: FiniteMDP) -> Any:
