@@ -111,14 +111,6 @@ def test_likelihood_ratio_is_calibrated_and_has_power(rng):
     assert right.likelihood_ratio(wrong).p_value < 1e-3
 
 
-def test_the_settings_of_the_search_reach_features(log, model):
-    with pytest.warns(up.ConvergenceWarning, match="did not converge in 1 iterations"):
-        short = fit_features(PHI, log, max_iter=1)
-    assert not short.fitted.converged and short.llf < model.llf
-    rough = fit_features(PHI, log, tol=1.0)
-    assert rough.fitted.n_iter < model.fitted.n_iter
-
-
 def test_models_that_cannot_be_compared(model, log, rng):
     with pytest.raises(ValueError, match="another log"):
         model.likelihood_ratio(fit_features(PHI, named(draw(rng, 3000))))

@@ -36,7 +36,6 @@ from upriver.logs.situations import (
 from upriver.logs.tables import COLUMNS, GIVEN_WEIGHTS, NUMBERS, Table, listed, quote
 from upriver.mnl.choices import Choices
 from upriver.mnl.fit import fit_dense
-from upriver.mnl.newton import DECREMENT, ITERATIONS
 
 COUNT = re.compile("n|n_rows|counts?|freq(uency)?|times|weights?|cases|n_obs", re.IGNORECASE)
 
@@ -49,7 +48,6 @@ def fit_transitions(
     individual: str | None = None, step: str | None = None,
     ended: str | Iterable[Any] | None = None, propensity: str | None = None,
     horizon: int | None = None, discount: float | None = None, reward: Any = None,
-    tol: float = DECREMENT, max_iter: int = ITERATIONS,
 ) -> TransitionModel:  # fmt: skip
     """Fit an MNL transition model, eqs. (1) to (3), to a log of transitions.
 
@@ -101,9 +99,6 @@ def fit_transitions(
         which may use the next state. {"cost": "cost", "qaly": {"well": 0.9}} names several
         outcomes. Values allow for the errors of what was estimated. A pair without a row has no
         mean and is refused; a state that the log never left, and that only leads to itself, pays 0.
-    tol, max_iter
-        The squared Newton decrement at which the step is the last, and the largest number of steps;
-        a `ConvergenceWarning` says that they were too few.
 
     Raises
     ------
@@ -159,7 +154,7 @@ def fit_transitions(
         raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at least 2")
     rewards = estimate_rewards(outcomes, space, of, rows, chosen, number, known)
     members = None if number is None else (number, chosen, rows.weight)
-    fitted = fit_dense(data, design.names, tol, max_iter, members)
+    fitted = fit_dense(data, design.names, members)
     log = FittedLog(
         space, design, of, data, chosen, rows.weight, number, rows.n_rows, reward, clusters,
         rewards, weights if isinstance(weights, str) else None,

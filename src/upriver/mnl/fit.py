@@ -20,8 +20,6 @@ from upriver.checks import (
     as_labels,
     check_kinds,
     nonnegative_number,
-    positive_integer,
-    positive_number,
 )
 from upriver.features import Features, unpooled
 from upriver.features import pooled as pool
@@ -29,18 +27,12 @@ from upriver.mnl import likelihood
 from upriver.mnl.choices import Choices, visited
 from upriver.mnl.fitted import FittedMNL, check_identified
 from upriver.mnl.model import fit_blocks
-from upriver.mnl.newton import DECREMENT, ITERATIONS, VANISHED, fit_newton, infinite
+from upriver.mnl.newton import VANISHED, fit_newton, infinite
 from upriver.mnl.pooled import estimate_spread
 
 
 @check_kinds
-def fit_mnl(
-    features: Features,
-    counts: ArrayLike,
-    regularization: float = 1.0,
-    tol: float = DECREMENT,
-    max_iter: int = ITERATIONS,
-) -> FittedMNL:
+def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) -> FittedMNL:
     """Fit an MNL transition model to counts: theta_hat of eq. (3).
 
     Parameters
@@ -52,8 +44,6 @@ def fit_mnl(
         n(s, a, s') for each row of the features.
     regularization : float
         lambda >= 0, the ridge.
-    tol, max_iter
-        As in `fit_choices`, for dense features; sparse ones have settings of their own.
 
     Returns
     -------
@@ -76,7 +66,7 @@ def fit_mnl(
         features = pool(unpooled(features), estimate_spread(features, n, lam))
     if not sparse.issparse(features.matrix):
         data = visited(features, n, lam)
-        fitted = fit_dense(data, features.names, tol, max_iter)
+        fitted = fit_dense(data, features.names)
         return replace(fitted, features=features, counts=n)
     task, theta = features.task, np.zeros(features.dimension)
     failed, *_ = fit_blocks(features, n[None], theta[None], lam, features.triple_scale, local=False)
@@ -120,8 +110,6 @@ def fit_choices(
     groups: ArrayLike,
     regularization: float = 0.0,
     names: Sequence[str] | None = None,
-    tol: float = DECREMENT,
-    max_iter: int = ITERATIONS,
 ) -> FittedMNL:
     """Fit a conditional logit to choice data, with the same estimator as `fit_mnl`.
 
@@ -138,10 +126,6 @@ def fit_choices(
         lambda >= 0, the ridge.
     names : sequence of str, optional
         One name per column.
-    tol : float
-        The squared Newton decrement at which the step is the last.
-    max_iter : int
-        The largest number of steps; a `ConvergenceWarning` says that they were too few.
     """
     lam = nonnegative_number("regularization", regularization)
     x = as_float("X", X)
@@ -167,19 +151,18 @@ def fit_choices(
     indptr = np.append(starts, len(x)).astype(np.int64)
     check_one_chosen(taken, indptr, situation[starts])
     data = Choices(indptr, x, taken.astype(np.float64), np.ones(len(starts)), lam)
-    return fit_dense(data, names, tol, max_iter)
+    return fit_dense(data, names)
 
 
 def fit_dense(
-    data: Choices, names: Sequence[str] | None, tol: float = DECREMENT, max_iter: int = ITERATIONS,
+    data: Choices, names: Sequence[str] | None,
     clusters: tuple[Array, Array, Array | None] | None = None,
 ) -> FittedMNL:  # fmt: skip
     """Fit choice data, eq. (3), with the standard errors of clusters where these are given.
 
     clusters: three arrays (m,), the cluster of each choice, its row and how often it counts.
     """
-    tol, max_iter = positive_number("tol", tol), positive_integer("max_iter", max_iter)
-    theta, loss, _, n_iter, converged = fit_newton(data, names, tol, max_iter)
+    theta, loss, _, converged = fit_newton(data, names)
     return FittedMNL(
         theta=theta,
         log_likelihood=-(loss - 0.5 * data.lam * float(theta @ theta)),
@@ -187,7 +170,6 @@ def fit_dense(
         n_observations=float(data.visits.sum()),
         regularization=data.lam,
         names=names,
-        n_iter=n_iter,
         converged=converged,
         choices=data,
         clusters=clusters,

@@ -182,8 +182,6 @@ class FittedMNL(Estimates):
     """The number of clusters of choices; 0 where none were given."""
     counts: Array | None = None
     """(n,) the counts it was fitted on, where it is a transition model."""
-    n_iter: int = 0
-    """The number of Newton steps; 0 where blocks of sparse features were fitted one by one."""
     converged: bool = True
     """Whether the estimate is the maximum; a fit that stopped before has given a warning."""
     scale: Array | None = None

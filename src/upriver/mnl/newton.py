@@ -32,35 +32,32 @@ class Minimum(NamedTuple):
     loss: float
     hessian: Any = None
     """The last Hessian that was computed, lower triangle."""
-    n_iter: int = 0
     converged: bool = True
 
 
-def fit_newton(
-    data: Choices, names: Sequence[str] | None, tol: float = DECREMENT, max_iter: int = ITERATIONS
-) -> Minimum:
+def fit_newton(data: Choices, names: Sequence[str] | None) -> Minimum:
     """Return theta at the minimum of (2), and the loss there.
 
-    names are the columns, for error messages; tol: the squared Newton decrement at which the step
-    is the last. Raises a ValueError where no minimum exists, and warns after `max_iter` steps.
+    names are the columns, for error messages. Raises a ValueError where no minimum exists, and
+    warns after `ITERATIONS` steps.
     """
-    tol *= min(float(data.visits.sum()), 1.0)  # it is meant for data that weigh an observation
+    # DECREMENT is meant for data that weigh an observation
+    tolerance = DECREMENT * min(float(data.visits.sum()), 1.0)
     theta = np.zeros(data.x.shape[1])
     sampled = data.sample()
     if sampled is not None:
         part, times = sampled
         try:
             start = newton(part, theta, names, SAMPLED)
-            return newton(data, start.theta, names, tol, times * start.hessian, max_iter)
+            return newton(data, start.theta, names, tolerance, times * start.hessian)
         except (ValueError, RuntimeError):  # the sample identifies less than the whole
             pass
-    return newton(data, theta, names, tol, None, max_iter)
+    return newton(data, theta, names, tolerance)
 
 
 def newton(
-    data: Choices, theta: Array, names: Sequence[str] | None, tolerance: float, hessian: Any = None,
-    max_iter: int = ITERATIONS,
-) -> Minimum:  # fmt: skip
+    data: Choices, theta: Array, names: Sequence[str] | None, tolerance: float, hessian: Any = None
+) -> Minimum:
     """Minimise (2) by Newton's method with step halving, from theta on.
 
     The step whose squared decrement is at most `tolerance` is the last. `hessian` is an approximate
@@ -72,14 +69,14 @@ def newton(
     loss, gradient, computed = data.evaluate(theta, is_exact)
     new = computed if is_exact else hessian
     begun, before = np.diag(new).copy(), np.inf
-    for n_iter in range(1, max_iter + 1):
+    for n_iter in range(ITERATIONS):
         if new is not None:
             if ridge == 0.0 and (np.diag(new) < VANISHED * begun).any():
                 raise separated(data, names, theta)
             try:
                 solve = solver(new, names, ridge)
             except ValueError as error:
-                if n_iter == 1:
+                if n_iter == 0:
                     raise
                 raise separated(data, names, theta) from error
             hessian = new
@@ -87,7 +84,7 @@ def newton(
         decrement = float(gradient @ step)
         share = 1.0 if is_exact else APPROXIMATE
         if decrement <= share * max(tolerance, 1e-15 * abs(loss)):
-            return Minimum(theta - step, loss - 0.5 * decrement, hessian, n_iter)
+            return Minimum(theta - step, loss - 0.5 * decrement, hessian)
         is_exact, before = is_exact or decrement > SLOW * before, decrement
         size = 1.0
         while True:
@@ -99,14 +96,14 @@ def newton(
             size *= 0.5
             if size < 1e-10:
                 if ridge > 0.0:  # there is a minimum, and rounding hides the rest of the way
-                    return Minimum(theta, loss, hessian, n_iter)
+                    return Minimum(theta, loss, hessian)
                 raise RuntimeError("the maximum-likelihood fit found no step that improves it")
         theta, loss, gradient = trial, trial_loss, trial_gradient
-    if max_iter >= ITERATIONS and ridge == 0.0:  # so many steps go to infinity
+    if ridge == 0.0:  # so many steps go to infinity
         raise separated(data, names, theta)
-    warnings.warn(f"the fit did not converge in {max_iter} iterations; use a larger max_iter",
-                  ConvergenceWarning, stacklevel=6)  # fmt: skip
-    return Minimum(theta, loss, hessian, max_iter, False)
+    warnings.warn(f"the fit did not converge in {ITERATIONS} iterations; use a larger "
+                  "regularization", ConvergenceWarning, stacklevel=6)  # fmt: skip
+    return Minimum(theta, loss, hessian, False)
 
 
 def solver(hessian: Array, names: Sequence[str] | None, ridge: float) -> Callable[[Array], Array]:
