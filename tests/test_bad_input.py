@@ -143,7 +143,7 @@ CASES = {
     "a step after the last": (lambda: up.solve(MDP).q(6), "h is 6"),
     # estimates
     "counts of unequal length": (lambda: up.fit_mnl(PHI, [[1.0], [1.0, 2.0]]), "counts must be"),  # type: ignore
-    "a count too few": (lambda: up.fit_mnl(PHI, COUNTS[1:]), "counts have shape"),
+    "a count too few": (lambda: up.fit_mnl(PHI, COUNTS[1:]), "counts has shape"),
     "a negative count": (lambda: up.fit_mnl(PHI, put(COUNTS, 3, -1)), r"counts\[3\] is -1.0"),
     "a NaN count": (lambda: up.fit_mnl(PHI, put(COUNTS, 3, np.nan)), r"counts\[3\] is nan"),
     "negative regularization": (lambda: up.fit_mnl(PHI, COUNTS, -1.0), "regularization is -1.0"),

@@ -59,7 +59,6 @@ class Choices:
 
     def evaluate(self, theta: Array, with_hessian: bool) -> tuple[float, Array, Any]:
         """Return the loss (2), its gradient (d,) and its Hessian (d, d), or None."""
-
         d, n = len(theta), len(self.chunks)
 
         def evaluate_chunks(first: int, last: int) -> tuple[float, Array, Any]:
@@ -81,22 +80,15 @@ class Choices:
             parts = [evaluate_chunks(0, n)]
         else:
             parts = kernels.compiled.parallel_ranges(evaluate_chunks, n, PARTS)
-        gradient = self.lam * theta
-        loss = 0.5 * float(gradient @ theta)
-        hessian: Any = self.lam * np.eye(d) if with_hessian else None
-        for more, slope, bend in parts:
-            loss += more
-            gradient += slope
-            hessian = hessian + bend if with_hessian else None
-        return loss, gradient, hessian
-
-    def rows_of(self, first: int, last: int) -> slice:
-        """Return where the rows of situations [first, last) are."""
-        return slice(self.indptr[first], self.indptr[last])
+        losses, gradients, hessians = zip(*parts, strict=True)
+        of_ridge = self.lam * theta
+        loss = sum(losses, 0.5 * float(of_ridge @ theta))
+        hessian = sum(hessians, self.lam * np.eye(d)) if with_hessian else None
+        return loss, sum(gradients, of_ridge), hessian
 
     def rows(self, first: int, last: int) -> Array:
         """Return the rows of situations [first, last), read-only so that kernels compile once."""
-        rows = np.asarray(self.x[self.rows_of(first, last)], np.float64)
+        rows = np.asarray(self.x[self.indptr[first] : self.indptr[last]], np.float64)
         rows.flags.writeable = False
         return rows
 
@@ -108,8 +100,9 @@ class Choices:
         """Return the columns of which every choice has the largest, or smallest, value."""
         largest, smallest = np.ones((2, self.x.shape[1]), bool)
         for first, last in self.chunks:
-            x, chosen = self.rows(first, last), self.counts[self.rows_of(first, last)] > 0
-            bounds = self.indptr[first : last + 1] - self.indptr[first]
+            low, high = self.indptr[first], self.indptr[last]
+            x, chosen = self.rows(first, last), self.counts[low:high] > 0
+            bounds = self.indptr[first : last + 1] - low
             for kept, extreme in ((largest, np.maximum), (smallest, np.minimum)):
                 ends = np.repeat(extreme.reduceat(x, bounds[:-1]), np.diff(bounds), axis=0)
                 kept &= (x == ends)[chosen].all(axis=0)

@@ -131,17 +131,15 @@ def fit_choices(
     x = as_float("X", X)
     if x.ndim != 2 or 0 in x.shape:
         raise ValueError(f"X has shape {x.shape}; it must be (n, d), one row per alternative")
-    taken, situation = as_float("chosen", chosen, None), as_labels("groups", groups)
-    for name, given in (("chosen", taken), ("groups", situation)):
-        if given.shape != (len(x),):
-            raise ValueError(f"{name} has shape {given.shape}; it must be ({len(x)},)")
-    if not np.isfinite(x).all():
-        i, j = np.unravel_index(int(np.argmin(np.isfinite(x))), x.shape)
+    taken = as_float("chosen", chosen, None, shapes=[(len(x),)])
+    situation = as_labels("groups", groups)
+    if situation.shape != taken.shape:
+        raise ValueError(f"groups has shape {situation.shape}; it must be {taken.shape}")
+    for i, j in np.argwhere(~np.isfinite(x))[:1]:
         raise ValueError(f"X[{i}, {j}] is {x[i, j]}; features must be finite")
     if names is not None and len(names) != x.shape[1]:
         raise ValueError(f"names has {len(names)} entries; there must be {x.shape[1]}")
-    if taken.dtype != bool and not np.isin(taken, (0, 1)).all():
-        i = int(np.argmin(np.isin(taken, (0, 1))))
+    for i in np.flatnonzero((taken != 0) & (taken != 1))[:1]:
         raise ValueError(f"chosen[{i}] is {taken[i]!r}; it must be true or false")
     starts = first_rows(situation)
     if len(np.unique(situation)) < len(starts):  # rows of a situation are not contiguous
@@ -186,8 +184,7 @@ def first_rows(situation: Array) -> Array:
 def check_one_chosen(taken: Array, indptr: Array, labels: Array) -> None:
     """Raise a ValueError for a situation in which not exactly one alternative is chosen."""
     chosen = np.add.reduceat(taken.astype(np.int64), indptr[:-1])
-    if (chosen != 1).any():
-        g = int(np.argmax(chosen != 1))
+    for g in np.flatnonzero(chosen != 1)[:1]:
         raise ValueError(
             f"choice situation {labels[g]!r} has {chosen[g]} chosen alternatives; it must have "
             "exactly one"

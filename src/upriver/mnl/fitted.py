@@ -120,13 +120,9 @@ class Estimates:
         """
         x, error = self.fitted.listed, self.fitted.standard_errors
         z, reach = x / error, self.fitted.quantile(0.95) * error
-        p = self.fitted.p_values(z)
-        numbers = np.stack([x, error, z, p, x - reach, x + reach], axis=1).tolist()
-        columns = ("name", "estimate", "standard_error", "z", "p_value", "low", "high")
-        return [
-            dict(zip(columns, (name, *row), strict=True))
-            for name, row in zip(self.coefficient_names, numbers, strict=True)
-        ]
+        columns = {"name": self.coefficient_names, "estimate": x, "standard_error": error, "z": z}
+        columns |= {"p_value": self.fitted.p_values(z), "low": x - reach, "high": x + reach}
+        return to_frame(columns).to_dict("records")
 
     def to_pandas(self) -> Any:
         """Return `table` as a data frame whose index is the name."""

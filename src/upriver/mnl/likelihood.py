@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from upriver.checks import Array
+from upriver.checks import Array, as_float
 from upriver.features import Features
 from upriver.mnl.choices import log_softmax
 
@@ -89,16 +89,8 @@ def block_entries(features: Features) -> tuple[Array, Array]:
 
 
 def check_counts(features: Features, counts: Any) -> Array:
-    """Return counts as a contiguous array; raise a ValueError unless they are finite and >= 0."""
-    n = features.task.n_triples
-    try:
-        weights = np.ascontiguousarray(counts, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"counts must be {n} numbers, one per triple") from None
-    if weights.shape != (n,):
-        raise ValueError(f"counts have shape {weights.shape}; they must be ({n},), one per triple")
-    bad = ~((weights >= 0) & np.isfinite(weights))
-    if bad.any():
-        i = int(np.argmax(bad))
+    """Return counts (n,) as an array; raise a ValueError unless they are finite and >= 0."""
+    weights = as_float("counts", counts, shapes=[(features.task.n_triples,)])
+    for i in np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))[:1]:
         raise ValueError(f"counts[{i}] is {weights[i]}; counts must be finite and >= 0")
     return weights
