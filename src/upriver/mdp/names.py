@@ -42,17 +42,13 @@ def as_names(name: str, values: Any) -> list[Any]:
     return listed
 
 
-def check_distinct(name: str, listed: Sequence[Any]) -> None:
-    if len(set(listed)) < len(listed):
-        repeated = next(x for i, x in enumerate(listed) if x in listed[:i])
-        raise ValueError(f"{name} has the name {repeated!r} twice; names must be distinct")
-
-
 def list_distinct(name: str, values: Any) -> list[Any]:
     """Return a list of at least one name, all of them distinct."""
     if not (listed := as_names(name, values)):
         raise ValueError(f"{name} is empty; it must have at least one name")
-    check_distinct(name, listed)
+    if len(set(listed)) < len(listed):
+        repeated = next(x for i, x in enumerate(listed) if x in listed[:i])
+        raise ValueError(f"{name} has the name {repeated!r} twice; names must be distinct")
     return listed
 
 
@@ -60,11 +56,10 @@ def check_names(name: str, names: Any, size: int) -> Sequence[Hashable] | None:
     """Return `size` distinct names as a tuple, or None where there are no names."""
     if names is None or (isinstance(names, range) and len(names) == size):
         return names
-    listed = tuple(as_names(name, names))
+    listed = list_distinct(name, names)
     if len(listed) != size:
         raise ValueError(f"{name} has {len(listed)} names; there must be {size}")
-    check_distinct(name, listed)
-    return listed
+    return tuple(listed)
 
 
 def abbreviate(names: Sequence[Any]) -> str:

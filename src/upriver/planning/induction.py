@@ -132,12 +132,12 @@ class Plan(NamedTuple):
         from upriver.display import figures
 
         names = (None, None) if self.task is None else (self.task.states, self.task.actions)
-        if self.policy.ndim == 3:
-            return figures.plot_policy(self.policy.argmax(axis=2), *names)
-        if self.backup is None:
-            return figures.plot_policy(self.policy, *names)
-        ties = np.array([self.find_ties(h) for h in range(len(self.policy))])
-        return figures.plot_policy(self.policy, *names, ties)
+        table, ties = self.policy, None
+        if table.ndim == 3:
+            table = table.argmax(axis=2)
+        elif self.backup is not None:
+            ties = np.array([self.find_ties(h) for h in range(len(table))])
+        return figures.plot_policy(table, *names, ties)
 
     def find_ties(self, h: int) -> Array:
         """(S,) whether several actions are best at step h, up to rounding."""

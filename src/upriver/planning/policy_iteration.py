@@ -198,9 +198,8 @@ def band_reach(indptr: Array, successors: Array, n_states: int) -> int | None:
 
 
 def chain_values(
-    arrays: tuple[Array, ...], policy: Array, discount: float, reach: int, w: Array | None = None,
-    change: Array | None = None,
-) -> Array | None:  # fmt: skip
+    arrays: tuple[Array, ...], policy: Array, discount: float, reach: int, w: Array, change: Array
+) -> Array | None:
     """Return w such that r + discount P w - w is the same at every state of a policy's chain.
 
     arrays: the triples and rewards as kernels read them. A guess w, and how a backup changes it,
@@ -209,7 +208,7 @@ def chain_values(
     """
     n_states, (*triples, reward) = len(policy), arrays
     earned = reward.reshape(n_states, -1)[np.arange(n_states), policy]
-    if w is None or change is None or np.ptp(change) > POOR * np.ptp(earned):
+    if np.ptp(change) > POOR * np.ptp(earned):
         w, change = np.zeros(n_states), earned
     x, c = np.empty(n_states), change - 0.5 * (change.max() + change.min())
     if not kernels.stationary.solve_chain(*triples, policy, discount, reach, c, x):

@@ -131,20 +131,17 @@ def check_policy_table(task: Task, table: Array, steps: tuple[int, ...] = ()) ->
     if not ((weights >= 0).all() and np.allclose(total, 1.0, atol=1e-8)):
         raise ValueError("policy must hold whole numbers, or probabilities that sum to 1")
     lacking = np.where(task.available, 0.0, weights)
-    if lacking.any():
-        *_, s, a = np.unravel_index(int(np.argmax(lacking)), lacking.shape)
+    for *h, s, a in np.argwhere(lacking)[:1].tolist():
         raise ValueError(
-            f"policy has probability {lacking.max():.6g} where state {task.state_names[int(s)]!r} "
-            f"does not have the action {task.action_names[int(a)]!r}"
+            f"policy has probability {lacking[(*h, s, a)]:.6g} where state {task.state_names[s]!r} "
+            f"does not have the action {task.action_names[a]!r}"
         )
     return np.where(np.abs(total - 1.0) > 1e-12, weights / total, weights)
 
 
 def check_actions(name: str, table: Array, n_actions: int) -> None:
     """Raise ValueError if a table has actions that are not 0 to n_actions - 1."""
-    bad = (table < 0) | (table >= n_actions)
-    if bad.any():
-        where = np.unravel_index(int(np.argmax(bad)), table.shape)
+    for where in map(tuple, np.argwhere((table < 0) | (table >= n_actions))[:1].tolist()):
         raise ValueError(
             f"{name}[{', '.join(map(str, where))}] is {table[where]}; "
             f"actions are 0 to {n_actions - 1}"
@@ -155,9 +152,8 @@ def check_available(name: str, table: Array, task: Task) -> None:
     """Raise ValueError if a table (..., S) plays an action that its state does not have."""
     check_actions(name, table, task.n_actions)
     bad = ~task.available[np.arange(task.n_states), table]
-    if bad.any():
-        where = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        s, a = int(where[-1]), int(table[where])
+    for where in map(tuple, np.argwhere(bad)[:1].tolist()):
+        s, a = where[-1], int(table[where])
         raise ValueError(
             f"{name}[{', '.join(map(str, where))}] is {a}; state {task.state_names[s]!r} does not "
             f"have the action {task.action_names[a]!r}"
