@@ -221,7 +221,7 @@ def test_the_model_holds_what_a_decision_needs(tmp_path, reward):
     file = write_log(tmp_path)
     model = up.fit_transitions(
         "next_state:action", file, reward=reward, horizon=6, cluster="patient", step="step",
-        individual="patient", ended="well",
+        individual="patient", ended="done",
     )  # fmt: skip
     file.unlink()
     made = up.decide(model.at(reward="cost"))
@@ -345,7 +345,6 @@ def test_checks_of_censored_episodes_and_given_propensities(tmp_path, capsys):
     pages = []
     for more in (
         ["--ended", "done"], ["--ended", "done", "--propensity", "chance"],
-        ["--ended", "ill, well", "--propensity", "chance"],
     ):  # fmt: skip
         assert main(["decide", str(file), *words, *more]) == 0
         pages.append(page.read_text())

@@ -191,29 +191,15 @@ def test_short_episodes_have_ended_where_the_log_says_so(log):
     assert a_log(PROBLEM, 3, 0).sum() == 36
 
 
-def test_states_may_say_which_short_episodes_have_ended(log):
-    """Actions leave these states, so without `ended` all short episodes are censored."""
-    frame = pd.DataFrame(log)
-    frame = frame[(frame["step"] < 3) | (frame["episode"] % 2 == 0)]
-    ends = [tuple(x) for x in TASK.state_names][:4]
-    frame = frame.assign(over=[s in ends for s in frame["next_state"]])
-    column, states, censored = (
-        up.check_policy_value(fit(frame, ended=x), "behaviour").rows for x in ("over", ends, None)
-    )
-    for a, b in zip(column, states, strict=True):
-        assert a == pytest.approx(b)
-    assert states[1]["value"] != pytest.approx(censored[1]["value"], rel=1e-3)
-
-
 def test_bad_logs_are_named(log):
     some = np.asarray(log["step"]) < 3
     short = {k: list(compress(v, some)) for k, v in log.items()}
     for options, message in (
         ({"individual": "visit"}, "the frame has no column 'visit'"),
-        ({"individual": None, "step": None, "ended": ["gone"]}, "ended is .*; it needs individual"),
+        ({"individual": None, "step": None, "ended": "gone"}, "ended is .*; it needs individual"),
         ({}, "no episode of the log is followed beyond step 3; the horizon is 12"),
-        ({"ended": ["gone"]}, "ended names the state 'gone'; it must be one of"),
-        ({"ended": 3}, "ended is 3; it must be a list"),
+        ({"ended": "gone"}, "the frame has no column 'gone'"),
+        ({"ended": 3}, "ended is an int; it must be text"),
         ({"ended": "reward"}, "column 'reward' of the log must hold true and false"),
         ({"propensity": "step"}, "propensity 'step' is 0 somewhere; it must be above 0"),
     ):
@@ -259,47 +245,14 @@ class TestTheOrderOfAnEpisode:
                                f"{first}) for episode 17; .* one weight"):  # fmt: skip
                 fit(rows.assign(times=weight), weights="times")
 
-    def test_an_episode_is_followed_up_to_its_first_gap(self, log):
-        """Later rows moved one step earlier, also where the chain goes on without the row."""
+    def test_rows_of_an_episode_are_not_left_out(self, log):
         rows = pd.DataFrame(log)
-        gap = np.zeros(len(rows), bool)
-        stays = rows["state"] == rows["next_state"]
-        for e, step in ((3, 0), (5, 4), (8, 11)):
-            gap |= (rows["episode"] == e) & (rows["step"] == step)
-        gap |= stays & (rows["step"] == 6)
-        first = rows["step"].where(gap).groupby(rows["episode"]).transform("min")
-        cut = fit(rows[~(rows["step"] >= first)])
-        dropped = fit(rows.assign(action=rows["action"].where(~gap)), missing="drop")
-        assert same_episodes(dropped, cut)
-        assert dropped.dropped == {"action": gap.sum()}
-        assert f"rows left out: {gap.sum()} without 'action'" in dropped.summary()
-
-    def test_a_hole_beside_gaps_is_refused_unless_a_row_has_no_step(self, log):
-        rows = pd.DataFrame(log)
-        moves = rows["state"] != rows["next_state"]
-        hole, other = np.flatnonzero(moves & (rows["step"] == 4))[:2]
-        rows["action"] = rows["action"].where(rows.index != other)
-        with pytest.raises(ValueError, match=f"episode {rows['episode'][hole]} .* another state"):
-            build_episodes(fit(rows.drop(index=hole), missing="drop"))
-        first = rows.index[[hole, other]]
-        after = [(rows["episode"] == rows["episode"][i]) & (rows["step"] >= 4) for i in first]
-        wanted = fit(rows[~(after[0] | after[1])])
-        rows["step"] = rows["step"].where(rows.index != hole)
-        assert same_episodes(fit(rows, missing="drop"), wanted)
-
-    def test_rows_without_an_episode_may_have_any_weight(self, log):
-        rows = pd.DataFrame(log).assign(times=2)
-        last = rows["episode"] == 599
-        wanted = fit(rows[~last], weights="times")
-        rows["times"] = rows["times"].where(~last, rows["step"])
-        rows["episode"] = rows["episode"].where(~last)
-        assert same_episodes(fit(rows, weights="times", missing="drop"), wanted)
-
-    def test_no_episode_has_a_first_row(self, log):
-        rows = pd.DataFrame(log)
-        rows["action"] = rows["action"].where(rows["step"] > 0)
-        with pytest.raises(ValueError, match="the first row of every episode"):
-            fit(rows, missing="drop")
+        for name in ("action", "step", "episode"):
+            gaps = rows.assign(**{name: rows[name].where(rows.index != 20)})
+            with pytest.raises(ValueError, match="has no '" + name):
+                fit(gaps)
+            with pytest.raises(ValueError, match="each episode from its first gap on"):
+                fit(gaps, missing="drop")
 
 
 @pytest.fixture(scope="module")

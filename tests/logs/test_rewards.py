@@ -84,7 +84,7 @@ def test_the_errors_are_those_of_rows_written_out(kind, rng):
     d = len(model.theta)
     whole[d:, d:] = bread @ (design * (residual**2 / (1 - leverage))[:, None]).T @ design @ bread
     slope = rng.normal(size=len(function.origin))
-    actions = np.s_[d : d + function.behaviour.coefficients.size]
+    actions = np.s_[d : d + function.model.behaviour.coefficients.size]
     slope[actions] = 0.0
     expected = whole @ np.delete(slope, actions)
     found = np.delete(function.image(slope), actions)

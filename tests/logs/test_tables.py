@@ -322,18 +322,22 @@ def test_a_table_of_moves_may_depend_on_the_action():
         "next_state": ["a", "b"] * 2,
         "helps": [0.0, 1.0, 0.0, 0.0],
     }
-    model = up.fit_transitions("helps", log, states=moves, successors="state")
+
+    def reach(s, a):
+        return ["a", "b"] if s == "a" else []
+
+    model = up.fit_transitions("helps", log, states=moves, successors=reach)
     assert model.theta == pytest.approx([np.log(3)])
     again = {c: [*x, x[-1]] for c, x in moves.items()}
     with pytest.raises(ValueError, match=r"more than one row .* 'a', 'stop', 'b'"):
-        up.fit_transitions("helps", log, states=again, successors="state")
+        up.fit_transitions("helps", log, states=again, successors=reach)
     short = {c: x[:3] for c, x in moves.items()}
     with pytest.raises(
         ValueError, match="no 'helps' for the state 'a', action 'stop', next state 'b'"
     ):
-        up.fit_transitions("helps", log, states=short, successors="state")
+        up.fit_transitions("helps", log, states=short, successors=reach)
     other = {"state": ["a"] * 2, "action": ["go", "stop"], "dose": [1.0, 0.0]}
-    by_dose = up.fit_transitions("dose:next_state", log, states=other, successors="state")
+    by_dose = up.fit_transitions("dose:next_state", log, states=other, successors=reach)
     assert abs(by_dose.theta[0]) == pytest.approx(np.log(3))
 
 

@@ -53,7 +53,7 @@ def decide(
     states
         A table of attributes of states for the formula.
     successors
-        state or all: which next states were possible.
+        all, or else those seen from each pair: which next states were possible.
     columns
         State, action and next state.
     cluster
@@ -61,7 +61,7 @@ def decide(
     weights
         The column of how often each row counts.
     ended
-        How individuals end: a column, or states as a,b.
+        The column of whether individuals have ended.
     propensity
         The column of the probabilities of the logged actions.
     regularization

@@ -40,7 +40,7 @@ class Behaviour:
     taken: Array  # (S, A) whether the action has a chance
     visits: Array  # (S, A) the weight of the rows of each pair
     root: Any  # (S*A*k, q) sparse R: the covariance of the coefficients is R R^T
-    names: Sequence[Any] = ()  # Of the states
+    names: Sequence[Any]  # Of the states
     few: Array | None = None  # (S,) whether covariates were left out for lack of rows
 
     def columns(self, covariates: Mapping[str, Array], n: int) -> Array:
@@ -126,26 +126,22 @@ def action_information(z: Array, p: Array, weight: Array) -> Array:
     return found
 
 
-def shares(visits: Array, available: Array, names: Sequence[Any] = ()) -> Behaviour:
-    """Return the model without covariates; uniform in states that the log never saw."""
-    total = visits.sum(axis=1, keepdims=True)
-    taken = np.where(total > 0, visits > 0, available)
-    logs = np.log(np.where(visits > 0, visits / np.maximum(total, 1e-300), 1.0))
-    variance = np.divide(1.0, visits, out=np.zeros(visits.shape), where=visits > 0)
-    root = sparse.diags_array(np.sqrt(variance.ravel())).tocsr()
-    return Behaviour((), logs[:, :, None], taken, visits, root, names)
-
-
 def fit_behaviour(
     factors: Sequence[Factor], covariates: Mapping[str, Array], pair: Array, weight: Array,
     available: Array, names: Sequence[Any],
 ) -> Behaviour:  # fmt: skip
     """Fit the model to situations: their covariates (G,), pairs s * A + a and weights.
 
-    available: (S, A) whether the action exists in the state.
+    available: (S, A) whether the action exists in the state. In a state that the log never saw all
+    of them have the same chance.
     """
     visits = np.bincount(pair, weight, available.size).reshape(available.shape)
-    plain = shares(visits, available, names)
+    total = visits.sum(axis=1, keepdims=True)
+    taken = np.where(total > 0, visits > 0, available)
+    logs = np.log(np.where(visits > 0, visits / np.maximum(total, 1e-300), 1.0))
+    variance = np.divide(1.0, visits, out=np.zeros(visits.shape), where=visits > 0)
+    root = sparse.diags_array(np.sqrt(variance.ravel())).tocsr()
+    plain = Behaviour((), logs[:, :, None], taken, visits, root, names)  # shares of the actions
     if not factors or not len(pair):
         return plain
     first, of = find_distinct([covariates[c] for c in covariates])
@@ -154,7 +150,7 @@ def fit_behaviour(
     )
     k, (n_states, n_actions) = z.shape[1], available.shape
     b, few = np.zeros((n_states, n_actions, k)), np.zeros(n_states, bool)
-    b[:, :, 0] = plain.coefficients[:, :, 0]
+    b[:, :, 0] = logs
     order = np.argsort(pair // n_actions, kind="stable")
     edges = np.searchsorted(pair[order] // n_actions, np.arange(n_states + 1))
     roots = []  # of the coefficients of each state

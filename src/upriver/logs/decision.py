@@ -69,12 +69,11 @@ class Decision:
     checks: ValueChecks | str  #: Estimates that do not rely on the model, or why there are none.
     by: tuple[str, PolicyValues] | None = None
     """A covariate, and the gain for each of its values, where they were asked for."""
-    source: str = "a frame"  #: The name of the log.
     command: str = ""  #: The command that makes the page again; empty where none does.
 
     def card(self) -> Card:
         facts = {"gain": self.gain.value, "value": self.value.value}
-        return Card(facts, of=self.source, more="summary(), save()")
+        return Card(facts, of=self.model.log.source, more="summary(), save()")
 
     @property
     def headline(self) -> str:
@@ -212,7 +211,6 @@ def decide(
         goodness_of_fit=fit, checks=checks,
         by=None if by is None else (by, compare_policies(model, policy, confidence=confidence,
                                                          by=by)),
-        source=model.log.source,
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from upriver.checks import Array
 from upriver.display import add_repr
 from upriver.mdp import Task
 from upriver.planning import soft
+from upriver.planning.policy_iteration import transition_matrix
 
 DECREMENT = 1e-12  # of Newton's method, below which the likelihood has its maximum
 
@@ -78,7 +79,7 @@ class DynamicLogit:
             centred = self.phi - np.repeat(mean, task.sizes, axis=0)
             change = centred * (prob * v[following])[:, None]
             direct = np.hstack([direct, gamma * task.by_pair(change.T).T])
-        matrix = soft.transition_matrix(task, prob)
+        matrix = transition_matrix(task, prob)
         solve = soft.factorize_discounted(task, prob, found.probability, gamma)
         dv = solve((chance[:, None] * direct).reshape(*found.probability.shape, -1).sum(axis=1))
         scores = direct + gamma * (matrix @ dv) - np.repeat(dv, task.n_actions, axis=0)

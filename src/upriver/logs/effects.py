@@ -80,7 +80,28 @@ def likelihood_ratio(model: Any, smaller: Any) -> TestResult:
     better is refused. Rows of one cluster that depend on each other make the test too sharp: then
     use `wald` with clustered errors.
     """
-    check_nested(model, smaller)
+    if type(smaller) is not type(model):
+        raise TypeError(
+            f"smaller is a {type(smaller).__name__}; it must be a {type(model).__name__}"
+        )
+    for name, one in (("the larger model", model), ("smaller", smaller)):
+        if one.fitted.regularization > 0:
+            raise ValueError(f"{name} was fitted with regularization "
+                             f"{one.fitted.regularization:g}; the likelihood-ratio test needs "
+                             "regularization=0")  # fmt: skip
+
+    def equal(a: Array, b: Array) -> bool:  # up to the order of sums
+        return a.shape == b.shape and np.allclose(a, b, rtol=1e-9, atol=0.0)
+
+    (names, *large), (others, *small) = model.comparable(), smaller.comparable()
+    if names != others or not all(map(equal, large, small)):
+        raise ValueError("smaller was fitted to another log or setting; both models need the same")
+    if len(smaller.theta) >= len(model.theta):
+        raise ValueError(f"smaller has {len(smaller.theta)} coefficients, the larger model "
+                         f"{len(model.theta)}; it must have fewer")  # fmt: skip
+    if smaller.llf - model.llf > 1e-3 + 1e-9 * abs(model.llf):  # more than a fit stops short by
+        raise ValueError(f"smaller is not nested: its log-likelihood is {smaller.llf:.9g}, that of "
+                         f"the larger model {model.llf:.9g}; it cannot be higher")  # fmt: skip
     degrees = len(model.theta) - len(smaller.theta)
     statistic = max(2.0 * (model.llf - smaller.llf), 0.0)
     return TestResult(statistic, degrees, float(special.chdtrc(degrees, statistic)))
@@ -112,29 +133,3 @@ def wald(model: Any, names: str | Sequence[str]) -> TestResult:
         return TestResult(statistic, k, float(special.chdtrc(k, statistic)))
     scaled = statistic * (n - k) / (k * (n - 1.0))
     return TestResult(statistic, k, float(special.fdtrc(k, n - k, scaled)))
-
-
-def check_nested(larger: Any, smaller: Any) -> None:
-    """Refuse models whose likelihoods cannot be compared."""
-    if type(smaller) is not type(larger):
-        raise TypeError(
-            f"smaller is a {type(smaller).__name__}; it must be a {type(larger).__name__}"
-        )
-    for name, model in (("the larger model", larger), ("smaller", smaller)):
-        if model.fitted.regularization > 0:
-            raise ValueError(f"{name} was fitted with regularization "
-                             f"{model.fitted.regularization:g}; the likelihood-ratio test needs "
-                             "regularization=0")  # fmt: skip
-
-    def equal(a: Array, b: Array) -> bool:  # up to the order of sums
-        return a.shape == b.shape and np.allclose(a, b, rtol=1e-9, atol=0.0)
-
-    (names, *large), (others, *small) = larger.comparable(), smaller.comparable()
-    if names != others or not all(map(equal, large, small)):
-        raise ValueError("smaller was fitted to another log or setting; both models need the same")
-    if len(smaller.theta) >= len(larger.theta):
-        raise ValueError(f"smaller has {len(smaller.theta)} coefficients, the larger model "
-                         f"{len(larger.theta)}; it must have fewer")  # fmt: skip
-    if smaller.llf - larger.llf > 1e-3 + 1e-9 * abs(larger.llf):  # more than a fit stops short by
-        raise ValueError(f"smaller is not nested: its log-likelihood is {smaller.llf:.9g}, that of "
-                         f"the larger model {larger.llf:.9g}; it cannot be higher")  # fmt: skip

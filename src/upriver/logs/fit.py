@@ -9,7 +9,7 @@ plan = plan_from_model(model.at(horizon=20, reward={"well": 1.0}), "cautious")
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def fit_transitions(
     columns: Sequence[str] = COLUMNS, cluster: str | None = None, weights: Any = None,
     regularization: float = 0.0, missing: str = "refuse", *,
     individual: str | None = None, step: str | None = None,
-    ended: str | Iterable[Any] | None = None, propensity: str | None = None,
+    ended: str | None = None, propensity: str | None = None,
     horizon: int | None = None, discount: float | None = None, reward: Any = None,
 ) -> TransitionModel:  # fmt: skip
     """Fit an MNL transition model, eqs. (1) to (3), to a log of transitions.
@@ -70,9 +70,8 @@ def fit_transitions(
         action, or both beside that of the state holds attributes of moves. Several tables go in a
         list.
     successors
-        Which next states were possible. None: those seen from that (state, action); "state": those
-        seen from that state; "all"; a function (state, action) -> states; or a table of the three
-        columns.
+        Which next states were possible. None: those seen from that (state, action); "all"; a
+        function (state, action) -> states; or a table of the three columns.
     columns
         The columns of the state, the action and the next state.
     cluster
@@ -83,16 +82,16 @@ def fit_transitions(
     regularization
         The ridge lambda of (2).
     missing
-        "refuse" raises an error that names rows with gaps, "drop" leaves such rows out; the summary
-        says how many.
+        "refuse" raises an error that names rows with gaps, "drop" leaves such rows out, unless they
+        are an individual's, which follow each other; the summary says how many.
     individual, step
         The column of the individual (a patient, an episode) and that of the step, a number or a
         date; without it, rows are in their order in the table. Values are means over individuals,
         from the state of each one's first row, with each one's covariates: see
         `TransitionModel.population`. Unless given, an individual is a cluster, else a row.
     ended, propensity
-        For checks of values, see `check_policy_value`: which individuals have ended, and the
-        probability of the logged action.
+        Columns for checks of values, see `check_policy_value`: whether an individual has ended with
+        this row, and the probability of the logged action.
     horizon, discount, reward
         What the task of the model has, see `TransitionModel.at`. A reward may come from a column:
         "cost" is its mean for each (state, action), "cost ~ state + action:age" a linear model,
@@ -127,9 +126,7 @@ def fit_transitions(
 
     covariates = [c for c in table.names if c not in columns and wanted(c)]
     paid = list(dict.fromkeys(outcome.column for outcome in outcomes.values()))
-    # `ended` may be names of states
-    used = [c for kind, c in named.items() if kind != "ended" or c in table.names]
-    more = list(dict.fromkeys([*paid, *(c for c in used if c is not None)]))
+    more = list(dict.fromkeys([*paid, *(c for c in named.values() if c is not None)]))
     also = [c for c in (individual, step, cluster, *more) if c is not None]
     keys = list(dict.fromkeys([*columns, *covariates, *also]))
     numeric = [*paid, *([] if propensity is None else [propensity])]

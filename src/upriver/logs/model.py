@@ -70,11 +70,6 @@ class FittedLog:
         fitted = {} if self.rewards is None else {name: name for name in self.rewards.outcomes}
         return {**(self.reward if is_outcomes(self.reward) else {}), **fitted}
 
-    @property
-    def situation(self) -> Array:
-        """(m,) the situation of each set of equal rows."""
-        return np.searchsorted(self.situations.indptr, self.chosen, side="right") - 1
-
     @cached_property
     def behaviour(self) -> Behaviour:
         """The model of the actions given the state and the covariates."""
@@ -338,7 +333,7 @@ class TransitionModel(Estimates):
             raise ValueError(self.people)
         return joint
 
-    @cached_property
+    @property
     def behaviour(self) -> Behaviour:
         """What was done: a model of the actions given the state and the covariates."""
         return self.log.behaviour

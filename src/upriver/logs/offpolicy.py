@@ -23,8 +23,8 @@ from upriver.logs.behaviour import Behaviour
 from upriver.logs.model import TransitionModel, combine_outcomes, for_population
 from upriver.logs.population import History
 from upriver.logs.situations import find_triples
-from upriver.logs.tables import array_of, is_same, listed
-from upriver.logs.value import policy_value
+from upriver.logs.tables import array_of, is_same
+from upriver.logs.value import policy_value, value_row
 from upriver.logs.value_function import (
     action_values,
     as_probabilities,
@@ -32,7 +32,6 @@ from upriver.logs.value_function import (
     segment_table,
 )  # fmt: skip
 from upriver.mdp import Task
-from upriver.mdp.names import as_names
 from upriver.mnl.choices import Choices
 
 PRIOR = 5.0  # episodes
@@ -117,7 +116,7 @@ def build_episodes(model: TransitionModel) -> Episodes:
         states, pairs, following, rewards, there, spread(history.weight)[:, 0],
         np.zeros(shape, bool), np.zeros(shape, bool), np.ones(shape), member, names, base.n_states,
     )  # fmt: skip
-    mark_ends(task, data, read_ends(history, spread, data, base))
+    mark_ends(task, data, read_ends(history, spread))
     if named.get("propensity") is not None:
         chance = spread(np.asarray(cells[named["propensity"]], np.float64), 1.0)
         bad = chance[~((chance > 0) & (chance <= 1))]
@@ -137,24 +136,15 @@ def build_episodes(model: TransitionModel) -> Episodes:
     return data
 
 
-def read_ends(history: History, spread: Any, data: Episodes, base: Task) -> Array | None:
+def read_ends(history: History, spread: Any) -> Array | None:
     """Return (n, H) whether each row is the last of an episode that ended; None where unsaid."""
     ended = history.named.get("ended")
     if ended is None:
         return None
-    if isinstance(ended, str) and ended in history.cells:
-        over = history.cells[ended]
-        if not np.isin(over, (0, 1)).all():
-            raise ValueError(f"column {ended!r} of the log must hold true and false, or 1 and 0")
-        return spread(over.astype(bool))
-    known = list(base.state_names)
-    by_text = {str(x): i for i, x in enumerate(known)}
-    final = ended.split(",") if isinstance(ended, str) else as_names("ended", ended)
-    final = [x.strip() if isinstance(x, str) else x for x in final]
-    for name in final:
-        if str(name) not in by_text:
-            raise ValueError(f"ended names the state {name!r}; it must be one of {listed(known)}")
-    return np.isin(data.following % base.n_states, [by_text[str(x)] for x in final])
+    over = history.cells[ended]
+    if not np.isin(over, (0, 1)).all():
+        raise ValueError(f"column {ended!r} of the log must hold true and false, or 1 and 0")
+    return spread(over.astype(bool))
 
 
 def select_rows(model: TransitionModel, history: History) -> Array:
@@ -331,8 +321,7 @@ def check_episodes(
         name = "doubly robust"
         each = robust_parts(task, data, ratio, *action_values(model, policy))
     rows = [
-        estimate_row("fitted model", predicted.value, predicted.standard_error, n, z)
-        | {"low": predicted.low, "high": predicted.high},
+        value_row("fitted model", predicted) | {"effective": n},
         estimate_row(
             "weighted importance sampling",
             *importance_value(data, ratio),

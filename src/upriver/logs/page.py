@@ -51,7 +51,7 @@ def decision_page(decision: Decision) -> str:
     gains = [value_row(span(str(by), [x]), gain) for x, gain in each.items()]
     n_differ = sum(x.differs for x in advised)
     text = {
-        "title": f"Decide from {decision.source}",
+        "title": f"Decide from {decision.model.log.source}",
         "advice": f"What to do: {words_of(advised)}.",
         "headline": decision.headline,
         "adjustment": decision.adjustment,
@@ -89,7 +89,7 @@ def decision_page(decision: Decision) -> str:
         "missing": html_table(("state", "action", value.steps, "rows"), met) if met else "",
         "checks": "" if isinstance(checks, str) else estimates_table(checks.rows),
         "footer": f"Made by <code>{html.escape(decision.command)}</code>" if decision.command
-        else f"Made with upriver.decide, from {html.escape(decision.source)}",
+        else f"Made with upriver.decide, from {html.escape(decision.model.log.source)}",
     }  # fmt: skip
     template = resources.files("upriver.logs").joinpath("decision.html").read_text("utf-8")
     # one pass: what stands for a name is never searched for names itself

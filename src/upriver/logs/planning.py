@@ -131,16 +131,16 @@ def is_chosen(best: Candidate, z: float, rng: np.random.Generator) -> bool:
     The errors tried are the worst for this plan, and a random one, in which many small choices
     add up.
     """
-    function = best.function
+    function, task = best.function, best.function.model.task
 
     def value(plan: Any, world: Any) -> float:
-        table = policy_table(function.task, plan)
+        table = policy_table(task, plan)
         assert table is not None
-        return evaluate_policy(function.task, world[0], table, function.start, world[1]).value
+        return evaluate_policy(task, world[0], table, function.start, world[1]).value
 
     for error in (best.worst_shift(z), function.draw(rng)):
         world = function.world(ENLARGED * error)
-        other = optimal_plan(function.task, *world)
+        other = optimal_plan(task, *world)
         ahead = value(other, world) - value(best.plan, world)
         behind = best.centre.value - value(other, function.world(function.origin))
         if ahead + behind > ENLARGED * MATTERS * best.error:
@@ -170,8 +170,9 @@ def choose_candidate(
 
 def build_candidate(function: PolicyValueFunction, point: Array) -> Candidate:
     """Return the optimal plan at a point, and its value under the estimate."""
-    plan = optimal_plan(function.task, *function.world(point))
-    function = replace(function, terms=[(policy_table(function.task, plan), 1.0)])
+    task = function.model.task
+    plan = optimal_plan(task, *function.world(point))
+    function = replace(function, terms=[(policy_table(task, plan), 1.0)])
     centre = function.at(function.origin)
     image = function.image(centre.slope)
     return Candidate(plan, function, centre, image, standard_error(centre, image))

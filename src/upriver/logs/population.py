@@ -36,7 +36,7 @@ class History(NamedTuple):
     cells: dict[str, Array]  # (m,) each: the covariates and other columns
     labels: Sequence[Any]  # The name of each individual
     named: dict[str, Any]
-    """What the columns of the cluster, `ended` and `propensity` are called, or what was given."""
+    """What the columns of the cluster, `ended` and `propensity` are called."""
     broken: Array  # (m,) whether the row starts elsewhere than where the row before it goes
     when: Array  # (m,) the step of each row, as the log has it
     choice: Array  # (m,) the row of the choice data of the fit
@@ -105,10 +105,7 @@ class Population:
             {c: [x[i] for x in lists[c]] if c in self.paths else lists[c][0][i] for c in free}
             for i in range(len(first))
         ]
-        try:
-            order = sorted(range(len(sets)), key=lambda i: tuple(sets[i].values()))
-        except TypeError:
-            order = list(range(len(sets)))
+        order = sorted(range(len(sets)), key=lambda i: tuple(sets[i].values()))
         return [sets[i] for i in order], np.argsort(order)[of]
 
     def starts(self) -> dict[Any, float]:
@@ -163,83 +160,39 @@ def read_history(
     rows: Rows, numbered: Sequence[Array], choice: Array, individual: str, step: str | None,
     columns: Sequence[str], weights: str | None, named: dict[str, Any],
 ) -> History:  # fmt: skip
-    """Return the rows of individuals.
+    """Return the rows of individuals; unless a step is named, they are in their order in the table.
 
     numbered: (m,) the numbers of s, a and s' of the rows; columns: those of covariates, rewards and
     what is `named`, see `History`.
     """
+    title = rows.table.title
+    if rows.dropped:
+        raise ValueError(f"rows of {title} with gaps cannot be left out where the rows of an "
+                         f"{individual} follow each other; fill them in, or leave out the rows of "
+                         f"each {individual} from its first gap on")  # fmt: skip
     change = None if weights is None else rows.table.find_change(weights, individual)
     if change is not None:
         label, low, high = change
         raise ValueError(f"column {weights!r} holds {low} and {high} for {individual} {label!r}; "
                          "all rows of an individual must have one weight")  # fmt: skip
-    order, place, broken, when = order_rows(rows, numbered, individual, step)
-    if not len(order):
-        raise ValueError(f"the first row of every {individual} of {rows.table.title} has a gap; "
-                         "fill them in")  # fmt: skip
     of, labels = rows.codes(individual)
-    kept, of = np.unique(of[order], return_inverse=True)
-    cells = {c: rows.values(c)[order] for c in columns}
-    s, a, s2 = (x[order] for x in numbered)
-    return History(
-        of, place, s, a, s2, rows.weight[order], cells, [labels[i] for i in kept], named, broken,
-        when, choice[order],
-    )  # fmt: skip
-
-
-def order_rows(
-    rows: Rows, numbered: Sequence[Array], individual: str, step: str | None
-) -> tuple[Array, Array, Array, Array]:
-    """Return the rows to use, by individual and step, the place of each, whether each starts
-    elsewhere than where the row before it goes, and its step.
-
-    Where rows with gaps were left out, an individual is followed up to the first of them, as if it
-    had been censored there. Unless a step is named, rows are in their order in the table.
-    """
-    (of, labels), title = rows.codes(individual), rows.table.title
-    if step is None and rows.dropped:
-        raise ValueError(f"rows of {title} with gaps were left out, so their order does not say "
-                         "when they were; name the column of the step, step=")  # fmt: skip
     steps = np.arange(len(of)) if step is None else rows.values(step)
     if steps.dtype.kind == "O":
         raise ValueError(f"column {step!r} of {title} holds words; it must hold numbers or dates, "
                          f"which say in which order the rows of {individual!r} follow")  # fmt: skip
     order = np.lexsort((steps, of))
-    (s, _, s2), of, steps = (x[order] for x in numbered), of[order], steps[order]
+    (s, a, s2), of, steps = (x[order] for x in numbered), of[order], steps[order]
     place = np.arange(len(of)) - np.searchsorted(of, of)
-    later = np.flatnonzero(place > 0)
-    twice = later[steps[later] == steps[later - 1]]
+    twice = np.flatnonzero((place > 0) & (steps == np.roll(steps, 1)))
     if len(twice):
         i = twice[0]
         raise ValueError(f"{individual} {labels[of[i]]!r} of {title} has more than one row of step "
                          f"{steps[i]}; every row must have a step of its own")  # fmt: skip
-    last = np.full(len(labels), len(of))  # the place at which each individual is cut
-    unplaced = False
-    if step is not None and rows.dropped:
-        earlier, unplaced = count_earlier(rows.table, individual, step, labels, of, steps)
-        lost = earlier != place
-        np.minimum.at(last, of[lost], place[lost])
     broken = (place > 0) & (s != np.roll(s2, 1))
-    if unplaced:  # a row without a step may belong between them
-        np.minimum.at(last, of[broken], place[broken])
-    keep = place < last[of]
-    return order[keep], place[keep], broken[keep], steps[keep]
-
-
-def count_earlier(
-    table: Table, individual: str, step: str, labels: Sequence[Any], of: Array, steps: Array
-) -> tuple[Array, bool]:
-    """Return (m,) how many rows of its individual come before each row, those with gaps included.
-
-    The second result says whether there are rows without an individual or a step.
-    """
-    every = table.read([individual, step], missing="drop")
-    index, names = every.codes(individual)
-    levels, at = np.unique(every.values(step), return_inverse=True)
-    key, number = np.sort(index * len(levels) + at), {x: i for i, x in enumerate(names)}
-    first = np.array([number[x] for x in labels])[of] * len(levels)
-    mine = first + np.searchsorted(levels, steps)
-    return np.searchsorted(key, mine) - np.searchsorted(key, first), bool(every.dropped)
+    cells = {c: rows.values(c)[order] for c in columns}
+    return History(
+        of, place, s, a, s2, rows.weight[order], cells, labels, named, broken, steps, choice[order]
+    )
 
 
 def population_of(

@@ -22,11 +22,6 @@ from upriver.mdp.names import as_names
 
 Wanted = Callable[[str], bool]
 """Whether a column of that name is used."""
-RULES = {
-    "pair": "those seen from each (state, action)",
-    "state": "those seen from each state, by any action",
-    "all": "all states",
-}
 WORDS = ("state", "action", "next state")
 
 
@@ -163,19 +158,14 @@ def reachable_keys(
 ) -> tuple[Array, str]:
     """Return the numbers of all reachable triples, ascending, and the rule in words."""
     n_states, n_actions = len(space.states), len(space.actions)
-    if successors is None or isinstance(successors, str):
-        rule = successors or "pair"
-        if rule not in RULES:
-            raise ValueError(f"successors is {rule!r}; it must be one of {listed(RULES)}")
-        if rule == "all":
-            return np.arange(n_states * n_actions * n_states), RULES[rule]
-        if rule == "pair":
-            return np.sort(pd.unique(space.number((0, 1, 2), (s, a, s2)))), RULES[rule]
-        # an action that was never taken does not exist
-        pairs, moves = pd.DataFrame({"s": s, "a": a}), pd.DataFrame({"s": s, "s2": s2})
-        both = pairs.drop_duplicates().merge(moves.drop_duplicates())
-        parts = [both[c].to_numpy() for c in ("s", "a", "s2")]
-        return np.unique(space.number((0, 1, 2), parts)), RULES[rule]
+    if successors is None:
+        return np.sort(
+            pd.unique(space.number((0, 1, 2), (s, a, s2)))
+        ), "those seen from each (state, action)"
+    if isinstance(successors, str):
+        if successors != "all":
+            raise ValueError(f"successors is {successors!r}; as a word it must be 'all'")
+        return np.arange(n_states * n_actions * n_states), "all states"
     if callable(successors):
         check_function("successors", successors, "s", "a")
         number = {x: i for i, x in enumerate(space.states)}

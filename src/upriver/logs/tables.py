@@ -38,7 +38,6 @@ UNCHANGED = ("double", "int64", "string", "large_string")  # Arrow's types that 
 MEMORY = "800MB"  # of a database, beside the rows that a query returns
 GAPS = ["", "NA", "N/A", "NULL", "NaN", ".", "-"]  # cells of a .csv file that are gaps
 LARGEST = 1e100  # larger numbers overflow when they are multiplied
-LARGEST_WEIGHT = 2.0**53  # a larger sum of weights does not notice a row of weight 1
 
 
 @cache
@@ -358,10 +357,6 @@ class Table:
             if not found.num_rows:
                 raise ValueError(f"{self.title} has no row without a gap in {listed(every)}")
         weight = found.column(len(keys) + 1).to_numpy()
-        if weight.sum() > LARGEST_WEIGHT:
-            raise ValueError(f"the weights {weights!r} sum to {weight.sum():.3g}; they must sum to "
-                             f"at most {LARGEST_WEIGHT:.3g}, or rows of small weight are "
-                             "lost")  # fmt: skip
         cells = dict(zip(keys, found.columns, strict=False))
         return Rows(self, cells, weight, int(n_rows.sum()), dropped)
 

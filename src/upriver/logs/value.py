@@ -291,7 +291,7 @@ def segment_starts(function: PolicyValueFunction, by: str | None) -> dict[Any, P
 def value_function(function: PolicyValueFunction, confidence: float) -> PolicyValue:
     """Return a signed sum of values of policies, with its interval."""
     model = function.model
-    centre, task = function.at(function.origin), function.task
+    centre, task = function.at(function.origin), model.task
     value, degrees = centre.value, function.degrees(centre)
     z = quantile_of(degrees, confidence)
     error = float(np.sqrt(max(centre.slope @ function.image(centre.slope), 0.0)))

@@ -17,7 +17,6 @@ from scipy import sparse
 
 from upriver import kernels
 from upriver.checks import Array
-from upriver.logs.behaviour import Behaviour
 from upriver.logs.model import TransitionModel
 from upriver.logs.rewards import RewardEstimates
 from upriver.logs.situations import find_distinct
@@ -67,14 +66,6 @@ class PolicyValueFunction:
     start: Array  # (S,) probabilities of the first state
 
     @property
-    def behaviour(self) -> Behaviour:
-        return self.model.behaviour
-
-    @property
-    def task(self) -> Task:
-        return self.model.task
-
-    @property
     def rewards(self) -> RewardEstimates | None:
         """The rewards that were estimated, where the task has some."""
         return None if self.model.reward_rows is None else self.model.log.rewards
@@ -83,23 +74,23 @@ class PolicyValueFunction:
     def origin(self) -> Array:
         """The point of the estimates."""
         n = 0 if self.rewards is None else len(self.rewards.coefficients)
-        return np.zeros(len(self.model.theta) + self.behaviour.coefficients.size + n)
+        return np.zeros(len(self.model.theta) + self.model.behaviour.coefficients.size + n)
 
     def split(self, point: Array) -> list[Array]:
         """Return the parts of a point: theta, behaviour, rewards."""
         d = len(self.model.theta)
-        return np.split(point, [d, d + self.behaviour.coefficients.size])
+        return np.split(point, [d, d + self.model.behaviour.coefficients.size])
 
     def done(self, shift: Array | None = None) -> Array:
         """Return (1 | H, S*A) what was done; shift: what is added to its coefficients."""
         z = self.model.behaviour_columns
-        steps = [self.behaviour.probabilities(x, shift).ravel() for x in z]
+        steps = [self.model.behaviour.probabilities(x, shift).ravel() for x in z]
         return np.array(steps)
 
     def world(self, point: Array) -> tuple[Array, tuple[Array, Array]]:
         """Return probabilities (1 | H, n) and rewards at a point."""
         theta, _, paid = self.split(point)
-        prob, (reward, pay) = self.model.prob, self.task.user_rewards
+        prob, (reward, pay) = self.model.prob, self.model.task.user_rewards
         if theta.any():
             prob = shifted_probabilities(self.model, theta)
         if paid.any():
@@ -110,11 +101,11 @@ class PolicyValueFunction:
 
     def at(self, point: Array) -> ValueGradient:
         """Return the value and its gradient at a point."""
-        task, (_, shift, more) = self.task, self.split(point)
+        task, (_, shift, more) = self.model.task, self.split(point)
         prob, rewards = self.world(point)
         value, v, n_pairs, columns = 0.0, np.empty(0), len(task.sizes), self.model.reward_rows
         weight, occupancy, paid = np.zeros_like(prob), np.zeros(n_pairs), np.zeros(len(more))
-        by_action = np.zeros_like(self.behaviour.coefficients)
+        by_action = np.zeros_like(self.model.behaviour.coefficients)
         by_step = columns is not None and max(map(len, (*columns, prob))) > 1
         for policy, sign in self.terms:
             table = self.done(shift if shift.any() else None) if policy is None else policy
@@ -136,7 +127,7 @@ class PolicyValueFunction:
 
         table, slope (1 | H, S*A): their probabilities, and the gradient in these.
         """
-        z, n_actions = self.model.behaviour_columns, self.task.n_actions
+        z, n_actions = self.model.behaviour_columns, self.model.task.n_actions
         shape = len(slope), z.shape[1], -1, n_actions  # steps, segments, states, actions
         p, slope = table.reshape(shape), slope.reshape(shape)
         each = p * (slope - (p * slope).sum(axis=3, keepdims=True))
@@ -153,11 +144,12 @@ class PolicyValueFunction:
         log, fitted = self.model.log, self.model.fitted
         if log.cluster is None or fitted.errors != "cluster":
             return None
-        of, pair = log.situation, log.situations.pair
+        of = np.searchsorted(log.situations.indptr, log.chosen, side="right") - 1
+        pair = log.situations.pair
         first, which = find_distinct([*log.situations.covariates.values(), np.zeros(len(pair))])
         cells = {c: x[first] for c, x in log.situations.covariates.items()}
-        z = self.behaviour.columns(cells, int(which.max()) + 1)
-        actions = self.behaviour.cluster_influence(
+        z = self.model.behaviour.columns(cells, int(which.max()) + 1)
+        actions = self.model.behaviour.cluster_influence(
             z, which[of], pair[of], log.weights, log.cluster, fitted.n_clusters
         )
         parts = [sparse.csr_array(fitted.cluster_influence), actions]
@@ -192,7 +184,7 @@ class PolicyValueFunction:
             if fitted.regularization > 0:
                 found[: len(theta)] += fitted.ridge_part @ theta
             return found
-        by_action = self.behaviour.root @ (self.behaviour.root.T @ actions)
+        by_action = self.model.behaviour.root @ (self.model.behaviour.root.T @ actions)
         if self.rewards is None:
             return np.concatenate([fitted.covariance @ theta, by_action])
         variance, onto, cross = self.reward_errors
@@ -214,7 +206,7 @@ class PolicyValueFunction:
     def draw(self, rng: np.random.Generator) -> Array:
         """Return (d + B + R,) a random error of the estimates, to first order."""
         fitted, normal = self.model.fitted, rng.standard_normal
-        d, root = len(self.model.theta), self.behaviour.root
+        d, root = len(self.model.theta), self.model.behaviour.root
         lam = fitted.regularization
         held = fitted.bread @ (np.sqrt(lam) * normal(d)) if lam > 0 else 0.0
         if self.influence is not None:

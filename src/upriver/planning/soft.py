@@ -55,17 +55,6 @@ class SoftSolution(NamedTuple):
     """A bound of the largest error of `v`."""
 
 
-def transition_matrix(task: Task, probability: Array) -> sparse.csr_array:
-    """Return the probabilities (n,) of a task's triples as a matrix (S*A, S)."""
-    shape = task.n_states * task.n_actions, task.n_states
-    return sparse.csr_array((probability, task.successors, task.indptr), shape=shape)
-
-
-def mask_missing(task: Task, pairs: Array) -> Array:
-    """Return values of pairs (S*A,) as (S, A), with -inf where a state lacks the action."""
-    return np.where(task.available, pairs.reshape(task.n_states, task.n_actions), -np.inf)
-
-
 def factorize_discounted(
     task: Task, prob: Array, probability: Array, discount: float
 ) -> Callable[..., Array]:
@@ -168,8 +157,9 @@ def solve_soft_horizon(mdp: FiniteMDP, temperature: float) -> Plan:
     v[-1], probability = mdp.terminal, np.empty((task.horizon, *task.available.shape))
     for h in reversed(range(task.horizon)):
         reward = mdp.reward_rows[min(h, len(mdp.reward_rows) - 1)]
-        matrix = transition_matrix(task, mdp.probability[min(h, len(mdp.probability) - 1)])
-        q = mask_missing(task, reward + matrix @ v[h + 1]) / temperature
+        prob = mdp.probability[min(h, len(mdp.probability) - 1)]
+        q = (reward + task.by_pair(prob * v[h + 1][task.successors])) / temperature
+        q = np.where(task.available, q.reshape(task.available.shape), -np.inf)
         v[h] = temperature * special.logsumexp(q, axis=1)
         probability[h] = special.softmax(q, axis=1)
     return Plan(probability, v, None, task, in_user_units=True)
