@@ -221,7 +221,7 @@ def test_the_model_holds_what_a_decision_needs(tmp_path, reward):
     file = write_log(tmp_path)
     model = up.fit_transitions(
         "next_state:action", file, reward=reward, horizon=6, cluster="patient", step="step",
-        individual="patient", ended="done",
+        individual="patient",
     )  # fmt: skip
     file.unlink()
     made = up.decide(model.at(reward="cost"))

@@ -164,26 +164,6 @@ def test_rewards_of_transitions_by_function_and_column(rng):
         model.at(age=0.5, horizon=1, reward="fee")
 
 
-def test_given_rewards_that_depend_on_covariates(rng):
-    """Of pairs and of triples, with ages that change with the step, and averaged over ages."""
-    frame = visits(rng)
-    model = up.fit_transitions(FORMULA, frame)
-    at = model.at(age=[0.5, 1.0], horizon=2, reward=lambda s, a, age: age + a)
-    assert up.policy_value(at.at(start=0), np.array([1, 1])).value == pytest.approx(1.5 + 1.0 + 1.0)
-    moved = model.at(horizon=1, reward=lambda s, a, t, age: 10.0 * age + t)
-    found = up.policy_value(moved.at(start=0), POLICY, by="age")
-    for age, value in found.each.items():
-        (row,) = (
-            x
-            for x in model.at(age=age, horizon=1).transitions(0, POLICY[0])
-            if x["next_state"] == 1
-        )
-        assert value.value == pytest.approx(10.0 * age + row["probability"])
-    shares = frame["age"].value_counts(normalize=True)
-    whole = up.policy_value(moved.at(start=0), POLICY).value
-    assert whole == pytest.approx(sum(shares[age] * x.value for age, x in found.each.items()))
-
-
 def test_a_reward_that_the_log_does_not_identify_is_refused(rng):
     frame = visits(rng)
     few = frame[~((frame["state"] == 0) & (frame["action"] == 1) & (frame["next_state"] == 0))]

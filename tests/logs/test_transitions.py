@@ -284,7 +284,7 @@ MOVES = clinic.moves()
         ({"formula": "worse +* better"}, "cannot be used"),
         ({"formula": "np.log(age - 1):worse"}, "must be finite"),
         ({"columns": ("state", "next_state")}, "must name the state, the action and the next"),
-        ({"successors": "near"}, "successors is 'near'; it must be one of 'pair', 'state', 'all'"),
+        ({"successors": "near"}, "successors is 'near'; as a word it must be 'all'"),
         ({"successors": lambda s, a: ["well"]}, "of the frame goes .* declared successors 'well'"),
         ({"cluster": "ward"}, "frame has no column 'ward'"),
         ({"weights": "times"}, "frame has no column 'times'"),

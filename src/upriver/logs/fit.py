@@ -151,7 +151,7 @@ def fit_transitions(
         raise ValueError(f"column {cluster!r} has one cluster; clustered errors need at least 2")
     rewards = estimate_rewards(outcomes, space, of, rows, chosen, number, known)
     members = None if number is None else (number, chosen, rows.weight)
-    fitted = fit_dense(data, design.names, members)
+    fitted = fit_dense(data, design.names, clusters=members)
     log = FittedLog(
         space, design, of, data, chosen, rows.weight, number, rows.n_rows, reward, clusters,
         rewards, weights if isinstance(weights, str) else None,

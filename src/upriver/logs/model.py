@@ -263,11 +263,10 @@ class TransitionModel(Estimates):
             What a reward of the next step counts, with a horizon or without; with an infinite
             horizon 1 stands for the average reward per step. None: all steps count alike.
         reward
-            A function of (state, action) or (state, action, next state), which may also take
-            covariates by name; {state: number} or {(state, action): number} with 0 for others; an
-            array (S, A) or (H, S, A); an outcome of `fit_transitions` by name, or a weighted sum of
-            outcomes, {"qaly": 30_000, "cost": -1}. What `fit_transitions` was given unless another
-            is given.
+            A function of (state, action) or (state, action, next state); {state: number} or
+            {(state, action): number} with 0 for others; an array (S, A) or (H, S, A); an outcome of
+            `fit_transitions` by name, or a weighted sum of outcomes, {"qaly": 30_000, "cost": -1}.
+            What `fit_transitions` was given unless another is given.
         start
             The first state of everybody, or {state: probability}, instead of each one's own.
         population
@@ -451,7 +450,8 @@ def with_reward(model: TransitionModel, reward: Any) -> TransitionModel:
     weights, given = combine_outcomes(log, reward)
     table, pay, rows = np.zeros((1, task.n_states, task.n_actions)), np.zeros((1, 1)), None
     for known, weight in given:
-        of_pairs, of_triples = tabulate(task, known, model.values_by_step(), log.space.states)
+        n_segments = max(len(model.segments), 1)
+        of_pairs, of_triples = tabulate(task, known, n_segments, log.space.states)
         table = table + weight * of_pairs
         pay = pay if of_triples is None else pay + weight * of_triples
     if weights:

@@ -44,10 +44,6 @@ class Candidate(NamedTuple):
     image: Array  # The covariance of all estimates times the gradient of the value
     error: float  # The standard error of its value
 
-    def change(self, shift: Array) -> float:
-        """Return how much larger the value is, to first order, where the estimates are shifted."""
-        return float(self.centre.slope @ shift)
-
     def worst_shift(self, radius: float) -> Array:
         """Return the worst shift of the estimates, `radius` standard errors from them."""
         # where the value has no error, rounding may leave an image
@@ -158,7 +154,7 @@ def choose_candidate(
     """
 
     def bound(c: Candidate) -> float:
-        return c.centre.value + c.change(w) - z * np.sqrt(2.0) * c.error
+        return float(c.centre.value + c.centre.slope @ w - z * np.sqrt(2.0) * c.error)
 
     best = build_candidate(function, w)
     for k in range(REPLIES):

@@ -167,7 +167,7 @@ def read_history(
     """
     title = rows.table.title
     if rows.dropped:
-        raise ValueError(f"rows of {title} with gaps cannot be left out where the rows of an "
+        raise ValueError(f"rows of {title} with gaps cannot be left out, since those of each "
                          f"{individual} follow each other; fill them in, or leave out the rows of "
                          f"each {individual} from its first gap on")  # fmt: skip
     change = None if weights is None else rows.table.find_change(weights, individual)

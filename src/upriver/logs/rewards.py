@@ -7,10 +7,9 @@ its coefficients, so that they enter the intervals of values together with the e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
-from inspect import signature
+from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -21,8 +20,8 @@ from upriver.checks import Array, as_float
 from upriver.logs.formula import Recipe, mentions, parse_recipe
 from upriver.logs.situations import Situations, StateSpace, expand
 from upriver.logs.tables import Rows, listed
-from upriver.mdp import Task, declaring
-from upriver.mdp.declaring import takes_next_state
+from upriver.mdp import Task
+from upriver.mdp.declaring import tabulate_calls, takes_next_state
 from upriver.mnl import clusters
 from upriver.mnl.choices import Choices
 
@@ -327,55 +326,30 @@ class RewardRows(NamedTuple):
 
 
 def tabulate(
-    task: Task, reward: Any, sets: Sequence[Sequence[Mapping[str, Any]]], states: Sequence[Any]
+    task: Task, reward: Any, n_segments: int, states: Sequence[Any]
 ) -> tuple[Array, Array | None]:
-    """Return rewards that were given: (1 | H, S, A), and (1 | H, n) of triples or None.
+    """Return rewards that were given: (1 | H, S, A), and (1, n) of triples or None.
 
-    sets: the values of the covariates, of all steps or of each, in every segment; states: the names
-    of the states of one segment.
+    states: the names of the states of one segment.
     """
-    actions, n_segments = list(task.action_names), len(sets[0])
-    shape = len(states), len(actions)
+    actions, table = list(task.action_names), np.zeros((len(states), task.n_actions))
     if isinstance(reward, Mapping):
         reward = function_of(reward, list(states), actions)
     if not callable(reward):
-        table = as_float("reward", reward)
-        if table.shape not in {shape, (len(table), *shape)}:
-            wanted = f"{shape} or (H, {shape[0]}, {shape[1]})"
-            raise ValueError(f"reward has shape {table.shape}; it must be {wanted}")
-        return np.tile(table[None] if table.ndim == 2 else table, (n_segments, 1)), None
-    function: Any = reward
-    more = named_covariates(function, sets[0][0])
-    of_triples = takes_next_state(partial(function, **dict.fromkeys(more)))
-    if of_triples:
+        table, (n, m) = as_float("reward", reward), table.shape
+        if table.shape not in {(n, m), (len(table), n, m)}:
+            raise ValueError(f"reward has shape {table.shape}; it must be {(n, m)} or "
+                             f"(H, {n}, {m})")  # fmt: skip
+    elif takes_next_state(reward):
         triples = np.stack(task.triples, axis=1)[: task.n_triples // n_segments]
         names = [(states[s], actions[a], states[t]) for s, a, t in triples.tolist()]
+        paid = tabulate_calls("reward", reward, names)
+        return np.zeros((1, *task.available.shape)), np.tile(paid, n_segments)[None]
     else:
-        names = [(states[s], actions[a]) for s, a in np.argwhere(task.available[: len(states)])]
-
-    @cache  # segments and steps often have the same values
-    def paid(*values: Any) -> Array:
-        with_values = partial(function, **dict(zip(more, values, strict=True)))
-        return declaring.tabulate_calls("reward", with_values, names)
-
-    found = np.array([
-        np.concatenate([paid(*(x[c] for c in more)) for x in of_step])
-        for of_step in (sets if more else sets[:1])
-    ])  # fmt: skip
-    table = np.zeros((len(found), *task.available.shape))
-    if of_triples:
-        return table, found
-    table[:, task.available] = found
-    return table, None
-
-
-def named_covariates(function: Any, covariates: Iterable[str]) -> list[str]:
-    """Return the covariates that a function of a state and an action takes by name."""
-    try:
-        names = list(signature(function).parameters)[2:]
-    except (TypeError, ValueError):  # some builtins have no signature
-        return []
-    return [c for c in covariates if c in names]
+        available = task.available[: len(states)]
+        names = [(states[s], actions[a]) for s, a in np.argwhere(available)]
+        table[available] = tabulate_calls("reward", reward, names)
+    return np.tile(table[None] if table.ndim == 2 else table, (n_segments, 1)), None
 
 
 def function_of(reward: Mapping[Any, float], states: list[Any], actions: list[Any]) -> Any:
