@@ -332,14 +332,15 @@ def tabulate(
 
     states: the names of the states of one segment.
     """
-    actions, table = list(task.action_names), np.zeros((len(states), task.n_actions))
+    actions, shape = list(task.action_names), (len(states), task.n_actions)
+    table = np.zeros(shape)
     if isinstance(reward, Mapping):
         reward = function_of(reward, list(states), actions)
     if not callable(reward):
-        table, (n, m) = as_float("reward", reward), table.shape
-        if table.shape not in {(n, m), (len(table), n, m)}:
-            raise ValueError(f"reward has shape {table.shape}; it must be {(n, m)} or "
-                             f"(H, {n}, {m})")  # fmt: skip
+        table = as_float("reward", reward)
+        if table.shape not in {shape, (len(table), *shape)}:
+            wanted = f"{shape} or (H, {shape[0]}, {shape[1]})"
+            raise ValueError(f"reward has shape {table.shape}; it must be {wanted}")
     elif takes_next_state(reward):
         triples = np.stack(task.triples, axis=1)[: task.n_triples // n_segments]
         names = [(states[s], actions[a], states[t]) for s, a, t in triples.tolist()]
