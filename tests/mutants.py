@@ -236,7 +236,7 @@ LOGS: list[Mutant] = [
      "z = special.ndtri(confidence)"),
     ("logs/rewards.py", "np.where(rows > 0.0, rows, free)", "free"),
     ("logs/planning.py", "if ahead + behind >", "if ahead >"),
-    ("logs/planning.py", "c.centre.value + c.change(w) - z", "c.centre.value - z"),
+    ("logs/planning.py", "c.centre.value + c.centre.slope @ w - z", "c.centre.value - z"),
     # Goodness of fit
     ("logs/goodness.py", "- fitted.regularization * fitted.theta", ""),
     ("logs/goodness.py", "(fitted.theta + score @ inverse)", "np.tile(fitted.theta, (size, 1))"),
