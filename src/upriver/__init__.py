@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__version__ = "1.1.0.dev0"
+__version__ = "1.1.0"
 
 STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
 WHERE = {name: home for home, name in re.findall(r"^from (\S+) import (\w+) as", STUB, re.M)}

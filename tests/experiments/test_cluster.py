@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -102,6 +103,16 @@ def test_an_address_where_nobody_answers_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(executor, "CONNECT_TIMEOUT", 1)
     with pytest.raises(ConnectionError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"):
         execute(sweep([{"agent": "random"}], 1), tmp_path, cluster="tcp://127.0.0.1:9")
+
+
+def test_a_port_that_says_nothing_is_one_sentence(tmp_path, monkeypatch):
+    from upriver.experiments import executor
+
+    monkeypatch.setattr(executor, "CONNECT_TIMEOUT", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ConnectionError, match=rf"no Dask scheduler answers at {address}"):
+            execute(sweep([{"agent": "random"}], 1), tmp_path, cluster=address)
 
 
 def test_a_cluster_without_workers_is_told(tmp_path, cluster, monkeypatch):

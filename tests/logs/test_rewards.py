@@ -164,6 +164,12 @@ def test_rewards_of_transitions_by_function_and_column(rng):
         model.at(age=0.5, horizon=1, reward="fee")
 
 
+def test_a_function_of_a_covariate_is_not_taken_for_one_of_the_next_state(rng):
+    model = up.fit_transitions(FORMULA, visits(rng))
+    with pytest.raises(ValueError, match=r"a function of the covariate 'age'; a column"):
+        model.at(age=0.5, horizon=2, reward=lambda s, a, age: age + a)
+
+
 def test_a_reward_that_the_log_does_not_identify_is_refused(rng):
     frame = visits(rng)
     few = frame[~((frame["state"] == 0) & (frame["action"] == 1) & (frame["next_state"] == 0))]

@@ -392,7 +392,7 @@ def test_what_must_be_given():
         up.learn(Line(), up.agents.Random(task), 3, reward=lambda s, a: 0.0)
 
 
-def test_callback_and_interruption_end_a_run():
+def test_callback_time_and_interruption_end_a_run():
     seen = []
 
     def stop(k, total):
@@ -402,6 +402,7 @@ def test_callback_and_interruption_end_a_run():
     given = {"horizon": 12, "actions": ["back", "on"]}
     run = up.learn(Line(), n_episodes=50, callback=stop, **given)
     assert len(run.returns) == 5 and seen[-1] == (5, run.returns[-1])
+    assert len(up.learn(Line(), n_episodes=50, max_seconds=1e-9, **given).returns) == 1
 
     def interrupt(t):
         if t > 60:

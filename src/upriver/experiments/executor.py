@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
-from threading import Timer, get_ident
+from threading import Thread, Timer, get_ident
 from typing import Any, NamedTuple
 
 from upriver.experiments.build import RunSpec, describe_error, run_one
@@ -229,10 +229,21 @@ class Cluster(InProcess):
             # what is lost is reported in one sentence of ours
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         self.address, self.timeout = address, timeout
+        answer: Future[Any] = Future()
+
+        def connect() -> None:
+            try:
+                answer.set_result(Client(address, timeout=CONNECT_TIMEOUT))
+            except Exception as error:
+                answer.set_exception(error)
+
+        # in a thread: at a port that accepts and says nothing Dask waits without end
+        Thread(target=connect, daemon=True).start()
         try:
-            self.client = Client(address, timeout=CONNECT_TIMEOUT)
+            self.client = answer.result(timeout=1.5 * CONNECT_TIMEOUT)
         except (OSError, ValueError) as error:
-            raise ConnectionError(f"no Dask scheduler answers at {address}: {error}") from error
+            why = str(error) or f"no answer within {1.5 * CONNECT_TIMEOUT:g} s"
+            raise ConnectionError(f"no Dask scheduler answers at {address}: {why}") from error
 
     def submit(self, run: RunSpec) -> Any:
         from upriver import __version__

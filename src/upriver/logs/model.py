@@ -450,6 +450,11 @@ def with_reward(model: TransitionModel, reward: Any) -> TransitionModel:
     weights, given = combine_outcomes(log, reward)
     table, pay, rows = np.zeros((1, task.n_states, task.n_actions)), np.zeros((1, 1)), None
     for known, weight in given:
+        code = getattr(known, "__code__", None)
+        for name in code.co_varnames[2 : code.co_argcount] if code else ():
+            if name in log.situations.covariates:
+                raise ValueError(f"reward is a function of the covariate {name!r}; a column of "
+                                 f"the log may depend on it: 'cost ~ state + {name}'")  # fmt: skip
         n_segments = max(len(model.segments), 1)
         of_pairs, of_triples = tabulate(task, known, n_segments, log.space.states)
         table = table + weight * of_pairs

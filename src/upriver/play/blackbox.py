@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from upriver.agents.base import Agent
-from upriver.checks import Array, check_kinds, positive_integer, refuse_given
+from upriver.checks import (
+    Array,
+    check_kinds,
+    positive_integer,
+    positive_number,
+    refuse_given,
+)
 from upriver.display import Card, add_repr, to_frame
 from upriver.mdp import FactoredMDP, Task
 from upriver.planning import Plan
@@ -84,7 +90,7 @@ def learn(
     actions: Sequence[Any] | None = None, successors: Callable[[Any, Any], Any] | None = None,
     reward: Callable[..., Any] | None = None, features: Callable[[Task], Any] | None = None,
     states: Sequence[Any] | None = None, reward_range: tuple[float, float] | None = None,
-    callback: Callable[[int, float], Any] | None = None,
+    callback: Callable[[int, float], Any] | None = None, max_seconds: float | None = None,
 ) -> LearningRun | FactoredRun:  # fmt: skip
     """Play `n_episodes` and learn a policy, through `reset` and `step` alone.
 
@@ -129,6 +135,8 @@ def learn(
         seen are costs.
     callback : function, optional
         Called after each episode with its number, from 1, and its return; True ends the run.
+    max_seconds : float, optional
+        No episode begins after so many seconds, but the first.
 
     Raises
     ------
@@ -137,6 +145,7 @@ def learn(
         learned before, unless that is nothing.
     """
     n_episodes = positive_integer("n_episodes", n_episodes, most=10**9)
+    most = np.inf if max_seconds is None else positive_number("max_seconds", max_seconds)
     if isinstance(env, str):
         from upriver.envs.gymnasium import make_environment
 
@@ -151,7 +160,7 @@ def learn(
     if isinstance(getattr(agent, "task", None), FactoredMDP):
         refuse_given(
             "agents of factored problems", state_of=state_of, end=end, resume=resume,
-            callback=callback, **declared._asdict(),
+            callback=callback, max_seconds=max_seconds, **declared._asdict(),
         )  # fmt: skip
         return learn_factored(env, agent, n_episodes, seed)
     if agent is None:
@@ -159,19 +168,20 @@ def learn(
     else:
         refuse_given("runs with an agent; its task declares it", **declared._asdict())
         player = AgentPlayer(env, agent, state_of, end, resume, seed)
-    return play_episodes(player, n_episodes, callback)
+    return play_episodes(player, n_episodes, callback, most)
 
 
 def play_episodes(
-    player: Player, n_episodes: int, callback: Callable[[int, float], Any] | None
-) -> LearningRun:
+    player: Player, n_episodes: int, callback: Callable[[int, float], Any] | None,
+    max_seconds: float,
+) -> LearningRun:  # fmt: skip
     """Play the episodes and return the run; errors and interruptions keep what was learned."""
     rows: list[tuple[float, int, bool, float]] = []
     before, began = player.before, perf_counter()
     shown, is_visible = began, sys.stderr.isatty()
     failure: BaseException | None = None
     try:
-        while len(rows) < n_episodes:
+        while len(rows) < n_episodes and (perf_counter() - began < max_seconds or not rows):
             rows.append(player.play_one(before + len(rows)))
             if is_visible and perf_counter() - shown >= 0.2:
                 shown = perf_counter()
