@@ -21,7 +21,7 @@ from upriver.paper.table1 import EXPERIMENTS
 seen = set()
 for name in EXPERIMENTS:
     for run in load(name).with_seeds(1).runs():
-        what = run.agent, str(sorted(run.numbers)), run.support, run.features
+        what = run.agent, str(sorted(run.settings)), run.support, run.features
         if what not in seen:  # every agent of the table, in every form
             seen.add(what)
             simulate_run(replace(run, episodes=2), *build(run)[:2])

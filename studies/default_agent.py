@@ -197,7 +197,7 @@ def variance(measured: Sequence[Measured]) -> Page:
     by: dict[str, dict[float, list[float]]] = {}
     deviation: dict[float, list[float]] = {}
     for m in measured:
-        numbers = m.run.environment["numbers"]
+        numbers = m.run.environment["settings"]
         by.setdefault(m.cell.agent, {}).setdefault(numbers["noise"], []).append(m.cell.lost)
         if m.cell.agent == measured[0].cell.agent:
             deviation.setdefault(numbers["noise"], []).append(relative_deviation(noisy(**numbers)))

@@ -222,7 +222,7 @@ def kappa(measured: Sequence[Measured]) -> Page:
     """Exponents of regret in each factor, regret at each kappa and U, and lines of all factors."""
     by: dict[str, dict[tuple[float, ...], list[Array]]] = {}
     for m in measured:
-        numbers = m.run.environment["numbers"]
+        numbers = m.run.environment["settings"]
         at = tuple(value(numbers) for value in FACTORS.values())
         by.setdefault(m.cell.agent, {}).setdefault(at, []).append(m.sample.totals("regret"))
     problems = {  # (draws,) the mean regret of each problem that was drawn

@@ -107,7 +107,7 @@ def measure(experiment: Experiment, table: pa.Table) -> list[Measured]:
     found = {(s.env, s.agent, s.setting): s for s in to_samples(table)}
     times = seconds_of(table)
     given = {
-        agent.full_label: {*agent.numbers, *(k for at in agent.at.values() for k in at)}
+        agent.full_label: {*agent.given, *(k for at in agent.at.values() for k in at)}
         for agent in experiment.agents
     }
     measured = []
@@ -143,7 +143,7 @@ def seconds_of(table: pa.Table) -> dict[tuple[str, str, str], float]:
 
 def cell_of(run: RunSpec, sample: Sample, given: Iterable[str]) -> Cell:
     share, lost = sample.value_shares(), sample.totals("episodes lost")
-    numbers = ", ".join(f"{k} = {format_setting(run.numbers[k])}" for k in sorted(given))
+    numbers = ", ".join(f"{k} = {format_setting(run.settings[k])}" for k in sorted(given))
     runs, episodes = sample.values.shape
     return Cell(
         run.env, run.label, run.support or "", run.features or "", run.reward or "", numbers,

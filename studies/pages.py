@@ -104,9 +104,9 @@ def how_much_bonus(measured: Sequence[Measured]) -> Page:
         here = [m for m in measured if (m.cell.env, m.cell.features) == (env, features)]
         greedy = [m.cell for m in here if scale_of(m) == 0.0]
         panel = {}
-        for optimism in dict.fromkeys(m.run.numbers["optimism"] for m in here):
+        for optimism in dict.fromkeys(m.run.settings["optimism"] for m in here):
             points = sorted(
-                (m for m in here if m.run.numbers["optimism"] == optimism and scale_of(m) > 0.0),
+                (m for m in here if m.run.settings["optimism"] == optimism and scale_of(m) > 0.0),
                 key=scale_of,
             )
             scales, cells = [scale_of(m) for m in points], [m.cell for m in points]
@@ -131,7 +131,7 @@ def misspecification(measured: Sequence[Measured]) -> Page:
     """
     by: dict[int, dict[str, dict[float, list[Array]]]] = {}
     for m in measured:
-        distance = m.run.environment["numbers"]["distance"]
+        distance = m.run.environment["settings"]["distance"]
         at = by.setdefault(size_of(m), {}).setdefault(m.cell.agent, {})
         at.setdefault(distance, []).append(m.sample.totals("episodes lost"))
     panels, tables = {}, []
@@ -244,11 +244,11 @@ FINDINGS: dict[str, Callable[[Sequence[Measured]], Page]] = {
 
 
 def size_of(m: Measured) -> int:
-    return m.run.environment["numbers"]["n_states"]
+    return m.run.environment["settings"]["n_states"]
 
 
 def scale_of(m: Measured) -> float:
-    return float(m.run.numbers["radius"])
+    return float(m.run.settings["radius"])
 
 
 def lines(measured: Sequence[Measured], x: Callable[[Measured], float]) -> dict[str, plots.Band]:

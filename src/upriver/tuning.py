@@ -31,7 +31,7 @@ class Point(NamedTuple):
 
     env: str
     agent: str
-    numbers: dict[str, Any]
+    settings: dict[str, Any]
     """The tuned settings, with their values here."""
     runs: int
     mean: float
@@ -58,7 +58,7 @@ class GridPoint(NamedTuple):
 
     env: str
     agent: str
-    numbers: dict[str, Any]
+    settings: dict[str, Any]
     runs: list[RunSpec]
 
 
@@ -72,7 +72,7 @@ def grid_points(agent: AgentEntry, fixed: Collection[str] = ()) -> list[dict[str
     if "grid" in agent.model_fields_set and not agent.grid:
         return [{}]
     declared: Mapping[str, Any] = {**getattr(agent.cls, "GRID", {}), **agent.grid}
-    axes = {k: v for k, v in declared.items() if k not in agent.numbers or k in agent.grid}
+    axes = {k: v for k, v in declared.items() if k not in agent.given or k in agent.grid}
     return combinations({k: v for k, v in axes.items() if k not in fixed})
 
 
@@ -102,8 +102,8 @@ def tune(experiment: Experiment, out: str | Path, runs: int = 10, **how: Any) ->
     samples = {s[:3]: s for s in read_results(folder).samples}
     points, warnings = choose(candidates, samples)
     tuned = with_choices(experiment, points)
-    rows = [[*p[:2], json.dumps(p.numbers), *p[3:7], int(p.chosen), int(p.tied)] for p in points]
-    head = ["env", "agent", "numbers", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
+    rows = [[*p[:2], json.dumps(p.settings), *p[3:7], int(p.chosen), int(p.tied)] for p in points]
+    head = ["env", "agent", "settings", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
     write_file(folder / "grid.csv", to_csv(head, rows))
     write_file(folder / "tuned.toml", make_header(runs, warnings) + tuned.to_toml())
     return Tuned(tuned, points, warnings, outcome)
@@ -120,10 +120,10 @@ def list_candidates(experiment: Experiment, seeds: range) -> list[GridPoint]:
         for agent in experiment.agents:
             fixed = agent.at.get(place, {})
             grid = grid_points(agent, fixed)
-            for numbers in grid if grid != [{}] else ():
-                at = {place: {**numbers, **fixed}}
+            for settings in grid if grid != [{}] else ():
+                at = {place: {**settings, **fixed}}
                 runs = experiment.runs_of(environment, agent.model_copy(update={"at": at}), seeds)
-                found.append(GridPoint(place, agent.full_label, numbers, runs))
+                found.append(GridPoint(place, agent.full_label, settings, runs))
     return found
 
 
@@ -147,7 +147,7 @@ def choose(
         for i, (c, x) in enumerate(zip(tried, scores, strict=True)):
             tied = i != best and bootstrap_interval(scores[best] - x)[0] <= 0.0
             rest = *bootstrap_interval(x), i == best, tied
-            own.append(Point(*place, c.numbers, len(c.runs), means[i], *rest))
+            own.append(Point(*place, c.settings, len(c.runs), means[i], *rest))
         points += own
         doubts += list_doubts(own)
     return points, doubts
@@ -158,14 +158,14 @@ def list_doubts(points: list[Point]) -> list[str]:
     which = f"{points[0].agent} on {points[0].env}"
     found = []
     best = next(p for p in points if p.chosen)
-    for key, value in best.numbers.items():
+    for key, value in best.settings.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        line = [p for p in points if p.numbers | {key: value} == best.numbers]
-        line.sort(key=lambda p: p.numbers[key])
+        line = [p for p in points if p.settings | {key: value} == best.settings]
+        line.sort(key=lambda p: p.settings[key])
         for extreme, ends in (("lowest", line), ("highest", line[::-1])):
             if ends[0].chosen and len(line) > 1:
-                beside = f", and ties with {ends[1].numbers[key]:g} beside it"
+                beside = f", and ties with {ends[1].settings[key]:g} beside it"
                 end = beside if ends[1].tied else ": extend the grid"
                 end = ", which cannot be lowered" if value == 0 else end
                 found.append(f"{which}: {key} = {value:g} is the {extreme} value tried{end}")
@@ -179,7 +179,7 @@ def with_choices(experiment: Experiment, points: list[Point]) -> Experiment:
     at = {agent.full_label: dict(agent.at) for agent in experiment.agents}
     for p in points:
         if p.chosen:
-            at[p.agent][p.env] = at[p.agent].get(p.env, {}) | p.numbers
+            at[p.agent][p.env] = at[p.agent].get(p.env, {}) | p.settings
     agents = tuple(
         agent.model_copy(update={"at": at[agent.full_label], "grid": None})
         for agent in experiment.agents

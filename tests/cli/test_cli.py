@@ -159,7 +159,7 @@ def test_the_choice_is_the_best_one_also_for_costs(capsys, costs, tmp_path):
     with open(folder / "grid.csv", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["env"] == "cost"]
     worst, *_, best = sorted(rows, key=lambda r: float(r["mean"]))
-    assert worst["numbers"] == '{"epsilon": 1.0}' and best["chosen"] == "1"
+    assert worst["settings"] == '{"epsilon": 1.0}' and best["chosen"] == "1"
 
 
 def test_streams_are_counted_in_steps(capsys, spec, tmp_path, monkeypatch):

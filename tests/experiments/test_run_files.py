@@ -316,7 +316,7 @@ def test_numbers_that_no_table_can_sum_are_not_stored(folder, value):
 
 @pytest.mark.parametrize(
     "change",
-    [{"seed": [0]}, {"label": 7}, {"episodes": 0}, {"numbers": None}, {"environment": "x"}],
+    [{"seed": [0]}, {"label": 7}, {"episodes": 0}, {"settings": None}, {"environment": "x"}],
 )
 def test_a_run_that_is_none_is_a_problem(folder, capsys, change):
     path = stored(folder)[0]

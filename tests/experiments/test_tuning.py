@@ -59,9 +59,9 @@ def test_the_best_mean_value_is_chosen_for_each_environment(tuned):
         place = f"riverswim-{n_states}"
         points = [p for p in result.points if (p.env, p.agent) == (place, "ucrl-mnl")]
         means = {r: by_hand(n_states, episodes, r).mean() for r in (0.0, 0.003, 0.1)}
-        assert {p.numbers["radius"]: p.mean for p in points} == pytest.approx(means)
+        assert {p.settings["radius"]: p.mean for p in points} == pytest.approx(means)
         (best,) = [p for p in points if p.chosen]
-        assert means[best.numbers["radius"]] == max(means.values())
+        assert means[best.settings["radius"]] == max(means.values())
         assert all(p.low <= p.mean <= p.high and p.runs == 4 for p in points)
     assert not [p for p in result.points if p.agent == "random"]  # nothing to tune
 
@@ -79,11 +79,11 @@ def test_the_choice_is_an_experiment_that_run_accepts(tuned, tmp_path):
     experiment = load(folder / "tuned.toml")
     assert experiment.to_data() == result.experiment.to_data()
     assert {r.seed for r in experiment.runs()} == {0, 1, 2}
-    chosen = {(p.env, p.agent): p.numbers for p in result.points if p.chosen}
+    chosen = {(p.env, p.agent): p.settings for p in result.points if p.chosen}
     for run in experiment.runs():
         for key, value in chosen.get((run.env, run.label), {}).items():
-            assert run.numbers[key] == value
-    assert {r.numbers["radius"] for r in experiment.runs() if r.label == "greedy"} == {0.0}
+            assert run.settings[key] == value
+    assert {r.settings["radius"] for r in experiment.runs() if r.label == "greedy"} == {0.0}
     assert execute(experiment, tmp_path, jobs=1).complete
 
 
@@ -93,7 +93,7 @@ def test_every_grid_point_is_kept_with_its_interval(tuned):
         rows = list(csv.DictReader(file))
     assert len(rows) == len(result.points) == 2 * (3 + 1)
     for row, point in zip(rows, result.points, strict=True):
-        assert json.loads(row["numbers"]) == point.numbers
+        assert json.loads(row["settings"]) == point.settings
         assert (float(row["mean"]), float(row["ci_low"])) == (point.mean, point.low)
 
 
@@ -212,7 +212,7 @@ def test_seeds_and_settings_of_an_earlier_search_do_not_count():
     second, more = point(0.2, [0.9] * 4 + [9.0] * 6)
     _, unused = point(0.3, [50.0] * 10)
     points, _ = choose([first, second], stored | more | unused)
-    assert [(p.numbers["radius"], p.mean) for p in points if p.chosen] == [(0.1, 1.0)]
+    assert [(p.settings["radius"], p.mean) for p in points if p.chosen] == [(0.1, 1.0)]
     assert len(points) == 2
 
 
@@ -221,7 +221,7 @@ def test_points_are_compared_on_common_seeds():
     noise = np.random.default_rng(0).normal(0.0, 100.0, 30)
     wobble = np.random.default_rng(1).normal(0.0, 0.5, 30)
     points, _ = choice({0.1: noise + 1.0 + wobble, 0.2: noise, 0.3: noise + 1.0 + wobble[::-1]})
-    by = {p.numbers["radius"]: p for p in points}
+    by = {p.settings["radius"]: p for p in points}
     assert by[0.1].chosen or by[0.3].chosen
     assert not by[0.2].tied and by[0.2].high > by[0.1].low  # apart, though their intervals overlap
     assert by[0.1].tied != by[0.1].chosen  # wobble alone tells nothing
@@ -248,10 +248,10 @@ def test_what_at_fixes_is_not_tuned(tmp_path):
     entry = {"agent": "ucrl-mnl", "at": {"riverswim-3": {"radius": 5.0}}}
     entry |= {"grid": {"radius": [0.0, 0.003], "regularization": [1.0, 2.0]}}
     result = tune(parse({**TWO.to_data(), "agents": [entry]}), tmp_path, runs=2, jobs=1)
-    tried = {(p.env, *p.numbers) for p in result.points}
+    tried = {(p.env, *p.settings) for p in result.points}
     assert tried == {("riverswim-3", "regularization"),
                      ("riverswim-4", "radius", "regularization")}  # fmt: skip
-    at = {r.env: r.numbers["radius"] for r in result.experiment.runs()}
+    at = {r.env: r.settings["radius"] for r in result.experiment.runs()}
     assert at["riverswim-3"] == 5.0 and at["riverswim-4"] < 1.0
 
 
@@ -272,5 +272,5 @@ def test_a_discounted_stream_is_tuned_by_regret():
         samples[key] = Sample(*key, np.arange(3), values, values, optimal, "step", 1.0)
         candidates.append(GridPoint("e", "a", {"radius": radius}, runs))
     points, _ = choose(candidates, samples)
-    assert [p.numbers["radius"] for p in points if p.chosen] == [0.2]
+    assert [p.settings["radius"] for p in points if p.chosen] == [0.2]
     assert [p.mean for p in points] == [-10.0, 0.0]

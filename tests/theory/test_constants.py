@@ -113,11 +113,11 @@ def test_a_point_ties_with_the_best_by_the_paired_difference(rng):
     for radius, shift in shifts.items():
         runs = [SimpleNamespace(seed=i, setting=str(radius)) for i in range(30)]
         candidates.append(
-            SimpleNamespace(env="e", agent="a", numbers={"radius": radius}, runs=runs)
+            SimpleNamespace(env="e", agent="a", settings={"radius": radius}, runs=runs)
         )
         totals = 10.0 + luck + shift
         stored = SimpleNamespace(unit="episode", seeds=np.arange(30), totals=lambda _, x=totals: x)
         stored.select_seeds = lambda _, stored=stored: stored
         samples["e", "a", str(radius)] = stored
-    points, _ = choose(candidates, samples, 30, shared=False)
+    points, _ = choose(candidates, samples)
     assert [(p.chosen, p.tied) for p in points] == [(True, False), (False, False), (False, True)]

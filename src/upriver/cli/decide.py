@@ -53,7 +53,7 @@ def decide(
     states
         A table of attributes of states for the formula.
     successors
-        all, or else those seen from each pair: which next states were possible.
+        all, or else those seen: possible next states.
     columns
         State, action and next state.
     cluster

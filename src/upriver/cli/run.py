@@ -112,8 +112,8 @@ def tune(
     code = print_outcome(tuned.outcome, folder)
     for p in tuned.points:
         if p.chosen:
-            numbers = ", ".join(f"{k} = {v}" for k, v in p.numbers.items())
-            print(f"{p.env}  {p.agent}: {numbers}  ({p.mean:.6g}, {p.low:.6g} to {p.high:.6g})")
+            settings = ", ".join(f"{k} = {v}" for k, v in p.settings.items())
+            print(f"{p.env}  {p.agent}: {settings}  ({p.mean:.6g}, {p.low:.6g} to {p.high:.6g})")
     for sentence in tuned.warnings:
         print(f"warning: {sentence}", file=sys.stderr)
     if code == 0:

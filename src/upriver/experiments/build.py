@@ -41,9 +41,9 @@ class RunSpec:
     label: str
     """The agent's label, used in the same way."""
     environment: dict[str, Any]
-    """{"name", "numbers"} or {"path"}, with "discount" for an infinite horizon."""
+    """{"name", "settings"} or {"path"}, with "discount" for an infinite horizon."""
     agent: str
-    numbers: dict[str, Any]
+    settings: dict[str, Any]
     """All settings of the agent, defaults included."""
     support: str | None
     features: str | None
@@ -60,7 +60,7 @@ class RunSpec:
 
         Labels do not, and where a file lies does not: the digest covers what it holds.
         """
-        parts = ("agent", "numbers", "support", "reward", "episodes", "digest")
+        parts = ("agent", "settings", "support", "reward", "episodes", "digest")
         return hash_data([getattr(self, name) for name in parts])[:12]
 
     @property
@@ -110,7 +110,7 @@ def make_mdp(environment_json: str, state: Any) -> tuple[FiniteMDP, str]:
         mdp = FiniteMDP.load(environment["path"])
     else:
         name = environment["name"]
-        made = registry.environment_function(name)(**environment["numbers"])
+        made = registry.environment_function(name)(**environment["settings"])
         mdp = check_type(made, FiniteMDP, f"environment {name!r}")
     if (discount := environment.get("discount")) is not None:
         mdp = mdp.infinite_horizon(None if discount == 1.0 else discount)
@@ -153,7 +153,7 @@ def make_agent(run_json: str, mdp: FiniteMDP, features: Features | None, code: A
         task = mdp.task(run.support or "known") if features is None else features.task
         given["task"] = task.with_unknown_reward() if run.reward == "unknown" else task
         given |= {} if features is None else {"features": features}
-    return cls(**given, **registry.make_settings(cls, run.numbers, features))
+    return cls(**given, **registry.make_settings(cls, run.settings, features))
 
 
 def build(run: RunSpec) -> tuple[FiniteMDP, Any, str]:
@@ -168,7 +168,7 @@ def build(run: RunSpec) -> tuple[FiniteMDP, Any, str]:
             place = run.environment.get("name"), mdp, run.support or "known"
             state = get_code(run.features)
             features, of_features = make_features(run.features, *place, state)
-        code = [get_code(name) for name in (run.agent, *registry.list_own_names(run.numbers))]
+        code = [get_code(name) for name in (run.agent, *registry.list_own_names(run.settings))]
         agent = make_agent(replace(run, seed=0, digest="").to_json(), mdp, features, tuple(code))
         found += hash_data([of_features, *code])
     except (Exception, SystemExit) as error:  # also of code of the user, or too large

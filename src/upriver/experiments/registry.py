@@ -202,18 +202,18 @@ def from_plain(cls: type[Any], field: str, value: Any, features: Features | None
 
 
 def make_settings(
-    cls: type[Any], numbers: Mapping[str, Any], features: Features | None
+    cls: type[Any], settings: Mapping[str, Any], features: Features | None
 ) -> dict[str, Any]:
     """Return the arguments of an agent for its settings; those at their defaults are left out."""
     defaults = {name: to_plain(name, x) for name, x in agent_settings(cls).items()}
     return {
         name: from_plain(cls, name, value, features)
-        for name, value in numbers.items()
+        for name, value in settings.items()
         if name not in defaults or value != defaults[name]
     }
 
 
-def list_own_names(numbers: Mapping[str, Any]) -> list[str]:
+def list_own_names(settings: Mapping[str, Any]) -> list[str]:
     """Return the names of the form `file:name` among the settings of an agent."""
-    given = [[x] if isinstance(x, str) else x for x in numbers.values()]
+    given = [[x] if isinstance(x, str) else x for x in settings.values()]
     return [word for x in given if isinstance(x, list | dict) for word in x if ":" in str(word)]

@@ -109,7 +109,7 @@ class Entry(Strict):
     """Its name in tables and figures; settings in braces are filled in. Made if absent."""
 
     @property
-    def numbers(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         common = {*AgentEntry.model_fields, *EnvironmentEntry.model_fields, "path"}
         return {k: v for k, v in self.to_data().items() if k not in common}
 
@@ -171,7 +171,7 @@ class EnvironmentEntry(Entry):
     def full_label(self) -> str:
         if self.label is not None:
             return self.label
-        given, parts = self.numbers, [self.name]
+        given, parts = self.given, [self.name]
         if ":" in self.name:  # of an own function the MDP's name, if it has been given one
             own = get_mdp(self.run_data)[0].name
             parts = [self.name.rpartition(":")[2] if own == FiniteMDP.name else own]
@@ -187,7 +187,7 @@ class EnvironmentEntry(Entry):
         discount = {} if self.discount is None else {"discount": self.discount}
         if isinstance(self, FileEntry):
             return {"path": self.path, **discount}
-        return {"name": self.name, "numbers": self.settings | self.numbers, **discount}
+        return {"name": self.name, "settings": self.settings | self.given, **discount}
 
 
 class FileEntry(EnvironmentEntry):
@@ -224,10 +224,10 @@ class AgentEntry(Entry):
     def full_label(self) -> str:
         return self.label or self.agent.rpartition(":")[2]
 
-    def numbers_at(self, env: str) -> dict[str, Any]:
+    def settings_at(self, env: str) -> dict[str, Any]:
         """Return all settings on one environment, defaults included, in their plain form."""
         settings = registry.agent_settings(self.cls)
-        given = {**self.numbers, **self.at.get(env, {})}
+        given = {**self.given, **self.at.get(env, {})}
         for key, default in settings.items():
             if given.setdefault(key, registry.to_plain(key, default)) is MISSING:
                 raise ValueError(f"agent {self.full_label!r} lacks its setting {key!r}")
@@ -419,7 +419,7 @@ class Experiment(Strict):
         needs = given is MISSING or issubclass(agent.cls, MNLLearner)
         features = agent.features or ("one-hot" if needs else None)
         knows = (support, features, agent.reward) if "mdp" not in fields else (None, features, None)
-        given: Any = env, label, place.run_data, agent.agent, agent.numbers_at(env), *knows
+        given: Any = env, label, place.run_data, agent.agent, agent.settings_at(env), *knows
         run = RunSpec(*given, episodes=place.episodes or self.episodes, seed=seeds.start)
         digest = build(run)[2]
         return [replace(run, seed=seed, digest=digest) for seed in seeds]

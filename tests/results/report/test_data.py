@@ -89,7 +89,7 @@ def test_settings_that_no_agent_has_are_shown_as_text(sweep, tmp_path):
     folder = shutil.copytree(sweep, tmp_path / "copy")
     record = read_run(min(folder.glob("env=river-4/agent=random/*.parquet")))
     numbers = {"two": {"x": 1, "y": 2}, "text": {"rule": "z"}, "list": [1, [2]], "none": None}
-    run = replace(record.run, numbers=numbers)
+    run = replace(record.run, settings=numbers)
     path = folder / run_path(run)
     table = record.table.drop(["setting"])
     setting = pa.array([run.setting] * len(table))
@@ -168,7 +168,7 @@ def test_a_thousand_runs_fit(monkeypatch, tmp_path):
     from upriver.results.runs import Results, Sample
 
     rng = np.random.default_rng(0)
-    settings = {"numbers": {"radius": 0.1}, "support": "known", "features": None, "reward": None}
+    settings = {"settings": {"radius": 0.1}, "support": "known", "features": None, "reward": None}
     more = {"about": {"run": settings, "platform": "here"}}
     samples = []
     for e in range(5):

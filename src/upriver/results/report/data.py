@@ -136,7 +136,7 @@ def describe_settings(run: dict[str, Any]) -> str:
     """Write the settings of an agent on one line; what no agent has is shown as it is."""
     given = {key: run.get(key) for key in ("support", "features", "reward")}
     shown = [f"{k} {v}" for k, v in given.items() if v and (k, v) != ("reward", "known")]
-    shown += [f"{key} {format_setting(value)}" for key, value in run["numbers"].items()]
+    shown += [f"{key} {format_setting(value)}" for key, value in run["settings"].items()]
     return " · ".join(shown)
 
 

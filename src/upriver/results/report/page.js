@@ -115,7 +115,7 @@ function drawOnce() {
   if (DATA.made.length) $("commands").append(element("p", { class: "note" }, "Made by"), element("pre", {}, DATA.made.join("\n")));
   $("commands").append(element("p", { class: "note" }, "To make it again from this folder, and to read it"), element("pre", {}, DATA.commands.join("\n")));
   $("specs").append(...DATA.specs.map((s) => element("details", {}, element("summary", {}, s.file), element("pre", {}, s.text))));
-  fillTable("settings", ["environment", "agent", "numbers"], DATA.table.map((r) => ({ cells: [r.env, r.agent, r.settings] })), 3);
+  fillTable("settings", ["environment", "agent", "settings"], DATA.table.map((r) => ({ cells: [r.env, r.agent, r.settings] })), 3);
   $("foot").textContent = `Upriver ${DATA.version} · runs made on ${DATA.platforms.join("; ")}`;
 }
 
