@@ -249,7 +249,7 @@ def killed_at_six_stages(words, folder: Path, stages: int, seed: int) -> None:
 
 
 KILLED = {
-    "tune": (("tune", "quick", "--runs", 2), "runs", ("tuned.toml", "grid.csv")),
+    "tune": (("tune", "quick", "--runs", 2), "", ("tuned.toml", "grid.csv")),
     "reproduce": (("reproduce", "--runs", 1), "", ("table1.csv", "table1.md", "figure2.png")),
 }
 """Command -> (its words, where its runs lie, what it makes of them)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,6 +131,13 @@ def test_a_spread_in_the_state_of_features_without_triple_effects_is_not_used():
     np.testing.assert_array_equal(after.max_norm, right.max_norm)
 
 
+def test_counts_below_0_are_one_sentence_of_psrl():
+    agent = up.agents.PSRL(RIVER.task())
+    state = up.simulate(RIVER, agent, 2).state
+    with pytest.raises(ValueError, match="PSRL holds counts below 0"):
+        agent.plan(state._replace(model=state.model - 100.0), np.random.default_rng(0))
+
+
 def test_a_truth_value_is_no_step_and_a_class_is_no_agent():
     run = up.simulate(RIVER, up.agents.UCRLMNL(RIVER.task(), up.features.one_hot(RIVER.task())), 2)
     with pytest.raises(ValueError, match="h is True; steps are"):
@@ -138,6 +146,19 @@ def test_a_truth_value_is_no_step_and_a_class_is_no_agent():
     agent = up.agents.UCRLMNL(RIVER.task(), up.features.one_hot(RIVER.task()))
     with pytest.raises(ValueError, match="another agent"):
         up.simulate(RIVER, agent, 2, resume=forged)
+
+
+def test_a_small_archive_that_would_fill_the_memory_is_not_read(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.npz"
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("a0.npy", "w", force_zip64=True) as member,
+    ):
+        for _ in range(320):
+            member.write(bytes(2**20))
+    monkeypatch.setattr(np, "load", lambda *given, **options: pytest.fail("it was read"))
+    with pytest.raises(ValueError, match=r"bomb\.npz is damaged, or was not written by Upriver"):
+        up.load_policy(path)
 
 
 @pytest.mark.parametrize("depth", [2000, 200_000])

@@ -49,6 +49,8 @@ class PSRL(TabularLearner):
         """Return the optimum of a model drawn from the posterior."""
         sizes = self.task.sizes
         shape = self.prior * (1.0 / np.repeat(sizes, sizes)) + state.model[0]
+        if not shape.min() > 0.0:
+            raise ValueError("the state of PSRL holds counts below 0, which no run has")
         prob = frequencies(self.task, draw_weights(self.task, shape / self.inflation, rng))
         reward = rewards.posterior_reward(self.task, state.rewards, rng)
         return self.induce(prob, reward, clip_nothing, rng)

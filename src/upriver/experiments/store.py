@@ -195,6 +195,8 @@ class Store:
         from upriver import __version__
 
         store = Store(Path(os.path.abspath(root)))
+        if store.root.is_file():
+            raise ValueError(f"{root} is a file; it must be a folder of results, or a new one")
         with store.lock():  # of two commands that start together one makes the folder
             if not (store.root / MARKER).exists():
                 if store.files():

@@ -111,8 +111,10 @@ class Features:
                 f"names is {format_value(self.names)}; it must be a list of {self.n_shared} texts, "
                 "one per feature"
             )
-        if not self.formal_dimension:
-            object.__setattr__(self, "formal_dimension", matrix.shape[1])
+        given = self.formal_dimension
+        if not (isinstance(given, int) and given == 0):
+            given = checks.positive_integer("formal_dimension", given)
+        object.__setattr__(self, "formal_dimension", given or matrix.shape[1])
 
     def freeze(self) -> None:
         """Make the matrix read-only: the packed layout is computed from it once."""

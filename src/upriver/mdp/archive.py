@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -23,6 +24,8 @@ from upriver.mdp.writing import replacing
 
 HEADER = "upriver"
 VERSION = 3
+MAX_PLAIN_SIZE = 2**28
+"""Bytes that any file may expand to; beyond it, at most 100 times the size of the file."""
 
 
 def name_of(kind: Any) -> str:
@@ -32,7 +35,7 @@ def name_of(kind: Any) -> str:
 def to_tree(value: Any, arrays: dict[str, Array], by_name: bool = False) -> Any:
     """Return a JSON tree of `value`, whose arrays go into `arrays`.
 
-    Functions and classes cannot be written to a file; `by_name` writes their names.
+    Code and objects of other classes cannot be written to a file; `by_name` writes their names.
     """
     walk = partial(to_tree, arrays=arrays, by_name=by_name)
     if isinstance(value, np.generic):
@@ -58,7 +61,8 @@ def to_tree(value: Any, arrays: dict[str, Array], by_name: bool = False) -> Any:
         names = [f.name for f in fields(value) if f.init]
     if names is None or isinstance(value, type):
         if by_name:
-            return getattr(value, "__qualname__", type(value).__qualname__)
+            text = getattr(value, "__qualname__", None) or repr(value)
+            return type(value).__qualname__ if " at 0x" in text else text
         raise TypeError(f"a {type(value).__name__} cannot be written to a file")
     tree = {name: walk(getattr(value, name)) for name in names}
     return {"object": name_of(type(value)), "fields": tree}
@@ -121,6 +125,10 @@ def read_archive(path: Any, kind: str) -> tuple[Any, dict[str, Array]]:
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path} does not exist, or is not a file")
     try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > max(MAX_PLAIN_SIZE, 100 * Path(path).stat().st_size):
+            raise ValueError("a small file would fill the memory")
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(str(arrays.pop(HEADER)))
