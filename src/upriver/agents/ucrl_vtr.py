@@ -28,8 +28,8 @@ class Regression(NamedTuple):
     """Flat blocks of the sum of X X^T, without lambda I."""
     target: Array
     """(d,) sum of X V_{h+1}(s_{h+1})."""
-    factor: Array
-    """Flat Cholesky factors of the blocks of M = lambda I + gram."""
+    root: Array
+    """Flat inverses of the Cholesky factors of the blocks of M = lambda I + gram."""
     theta: Array
     """(d,) M^-1 target."""
 
@@ -88,14 +88,14 @@ class UCRLVTR(OptimisticReward, Learner):
 
     def start(self) -> Regression:
         eyes = [np.eye(m).ravel() for m in self.mixture.layout.size]
-        factor, zeros = np.concatenate(eyes) * sqrt(self.regularization), np.zeros
+        root, zeros = np.concatenate(eyes) / sqrt(self.regularization), np.zeros
         d = self.mixture.dimension
-        return Regression(np.zeros_like(factor), zeros(d), factor, zeros(d))
+        return Regression(np.zeros_like(root), zeros(d), root, zeros(d))
 
     def make_plan(self, state: State, rng: np.random.Generator) -> Plan:
         """Return the optimistic values."""
-        features, (_, _, factor, theta) = self.mixture, state.model
-        data = self.reward(state), features.layout, factor, theta, float(self.radius(state.k))
+        features, (_, _, root, theta) = self.mixture, state.model
+        data = self.reward(state), features.layout, root, theta, float(self.radius(state.k))
         return self.run_pass(kernels.linear.value_target_rule, data, clip_q, rng)
 
     def learn(self, state: State, plan: Plan, episode: Episode) -> Regression:

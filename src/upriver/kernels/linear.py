@@ -14,6 +14,17 @@ from upriver.kernels.gram import cholesky, solve_lower, solve_upper
 from upriver.kernels.planning import read_next_values
 
 
+@njit_inline
+def invert_lower(factor, m, root, start):
+    """Write the inverse of a lower factor into root (flat m x m, from start on), 0 above."""
+    for j in range(m):
+        for i in range(m):
+            x = 1.0 if i == j else 0.0
+            for l in range(j, i):
+                x -= factor[i, l] * root[start + l * m + j]
+            root[start + i * m + j] = x / factor[i, i] if i >= j else 0.0
+
+
 @njit_cached
 def factor_matrices(matrices, floor):
     """Return the Cholesky factors of matrices (H, d, d) that are at least floor I, in place."""
@@ -68,14 +79,14 @@ def find_regressor(pairs, slots, values, pair, m, h, successors, next_state_rewa
 
 @njit_cached
 def update_value_regression(
-    layout, lam, next_state_reward, pairs, states, v, gram, target, factor, theta
+    layout, lam, next_state_reward, pairs, states, v, gram, target, root, theta
 ):
     """Add (X_h, V_{h+1}(s_{h+1})) of each step of an episode, and solve the blocks that changed.
 
     pairs (T,) visited, states (T + 1,), v (H + 1, S) the values that were planned with. The flat
     m x m matrix of block b begins at layout.matrix_start[b]: in gram that of the sum of X X^T, in
-    factor the Cholesky factor of M = lam I + gram. target (d,) is the sum of X V_{h+1}(s_{h+1}),
-    theta (d,) is M^-1 target. The last four are updated in place.
+    root the inverse of the Cholesky factor of M = lam I + gram. target (d,) is the sum of
+    X V_{h+1}(s_{h+1}), theta (d,) is M^-1 target. The last four are updated in place.
     """
     records, blocks, features = layout.pairs, layout.blocks, layout.features
     successors, slots, values = layout.successors, layout.slots, layout.values
@@ -110,18 +121,17 @@ def update_value_regression(
             solve_upper(matrix, m, x)
             for i in range(m):
                 theta[features[place + i]] = x[i]
-                for j in range(i + 1):
-                    factor[start + i * m + j] = matrix[i, j]
+            invert_lower(matrix, m, root, start)
 
 
 @njit_inline
 def value_target_rule(h, first, end, indptr, successors, next_state_reward, v, q, data):
     """UCRL-VTR: Q_h = r + X^T theta + beta ||X||_{M^-1}, X = X_{V_{h+1}}(s, a).
 
-    data: reward (1|H, S*A), the layout of the features, factor and theta of
-    `update_value_regression`, and beta. With L the factor, ||X||_{M^-1} = ||L^-1 X||.
+    data: reward (1|H, S*A), the layout of the features, root and theta of
+    `update_value_regression`, and beta. With R the root, ||X||_{M^-1} = ||R X||.
     """
-    reward, layout, factor, theta, beta = data
+    reward, layout, root, theta, beta = data
     pairs, blocks, features, slots = layout.pairs, layout.blocks, layout.features, layout.slots
     starts, values, x = layout.matrix_start, layout.values, np.empty(layout.max_block_size)
     r = min(h, reward.shape[0] - 1)
@@ -134,8 +144,8 @@ def value_target_rule(h, first, end, indptr, successors, next_state_reward, v, q
         find_regressor(pairs, slots, values, pair, m, h, successors, next_state_reward, v, x)
         for i in range(m):
             q[pair] += x[i] * theta[features[place + i]]
-            for j in range(i):
-                x[i] -= factor[start + i * m + j] * x[j]
-            x[i] /= factor[start + i * m + i]
-            norm2 += x[i] * x[i]
+            product = 0.0
+            for j in range(i + 1):  # above the diagonal are zeros
+                product += root[start + i * m + j] * x[j]
+            norm2 += product * product
         q[pair] += beta * np.sqrt(norm2)
