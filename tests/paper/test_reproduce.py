@@ -47,7 +47,7 @@ def test_settings_that_ship_come_from_tuning_and_both_experiments_name_the_metho
     assert sorted(a.full_label for a in load("paper-tuned").agents) == sorted(paper.TUNED_METHODS)
     for agent in load("paper").agents:
         if agent.agent not in ("optimal", "ucrl-mnl"):
-            assert agent.support == "full" and agent.numbers["regularization"] == 1.0
+            assert agent.support == "full" and agent.given["regularization"] == 1.0
 
 
 def test_reproduce_writes_the_table_the_figures_and_the_page(tmp_path, capsys):
