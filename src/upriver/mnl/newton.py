@@ -1,6 +1,7 @@
 """Maximum likelihood of choice data: Newton's method with few Hessians.
 
-A fit on a sample gives the start and the Hessian, with which one gradient per step suffices.
+A fit on a sample gives the start and the Hessian. From there one gradient per step suffices: secant
+pairs (limited-memory BFGS) correct the Hessian of the sample.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from upriver.checks import Array
 from upriver.mnl.choices import Choices
 
 DECREMENT = 1e-12  # squared Newton decrement at which the step is the last
-APPROXIMATE = 1e-3  # share of the tolerance that a step with an approximate Hessian may leave
 SAMPLED = 0.1  # squared decrement at which the fit of a sample is as good as the sample
 SLOW = 0.25  # a squared decrement that falls by less than this calls for a new Hessian
 VANISHED = 1e-6  # share of its first information at which a coefficient is on its way to infinity
@@ -69,6 +69,7 @@ def newton(
     loss, gradient, computed = data.evaluate(theta, is_exact)
     new = computed if is_exact else hessian
     begun, before = np.diag(new).copy(), np.inf
+    pairs: list[tuple[Array, Array, float]] = []
     for n_iter in range(ITERATIONS):
         if new is not None:
             if ridge == 0.0 and (np.diag(new) < VANISHED * begun).any():
@@ -79,11 +80,10 @@ def newton(
                 if n_iter == 0:
                     raise
                 raise separated(data, names, theta) from error
-            hessian = new
-        step = solve(gradient)
+            hessian, pairs = new, []
+        step = direction(solve, pairs, gradient)
         decrement = float(gradient @ step)
-        share = 1.0 if is_exact else APPROXIMATE
-        if decrement <= share * max(tolerance, 1e-15 * abs(loss)):
+        if decrement <= max(tolerance, 1e-15 * abs(loss)):
             return Minimum(theta - step, loss - 0.5 * decrement, hessian)
         is_exact, before = is_exact or decrement > SLOW * before, decrement
         size = 1.0
@@ -98,12 +98,32 @@ def newton(
                 if ridge > 0.0:  # there is a minimum, and rounding hides the rest of the way
                     return Minimum(theta, loss, hessian)
                 raise RuntimeError("the maximum-likelihood fit found no step that improves it")
+        moved, turned = trial - theta, trial_gradient - gradient
+        if (product := float(moved @ turned)) > 0.0:
+            pairs.append((moved, turned, 1.0 / product))
         theta, loss, gradient = trial, trial_loss, trial_gradient
     if ridge == 0.0:  # so many steps go to infinity
         raise separated(data, names, theta)
     warnings.warn(f"the fit did not converge in {ITERATIONS} iterations; use a larger "
                   "regularization", ConvergenceWarning, stacklevel=6)  # fmt: skip
     return Minimum(theta, loss, hessian, False)
+
+
+def direction(
+    solve: Callable[[Array], Array], pairs: list[tuple[Array, Array, float]], gradient: Array
+) -> Array:
+    """Return the inverse of the factored Hessian, corrected by secant pairs, times the gradient.
+
+    The two loops of limited-memory BFGS (Nocedal 1980), with the Hessian as its first matrix.
+    """
+    result, along = gradient.copy(), []
+    for moved, turned, rho in reversed(pairs):
+        along.append(rho * float(moved @ result))
+        result -= along[-1] * turned
+    result = solve(result)
+    for (moved, turned, rho), a in zip(pairs, reversed(along), strict=True):
+        result += (a - rho * float(turned @ result)) * moved
+    return result
 
 
 def solver(hessian: Array, names: Sequence[str] | None, ridge: float) -> Callable[[Array], Array]:
