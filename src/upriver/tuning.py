@@ -156,12 +156,11 @@ def choose(
 def list_doubts(points: list[Point]) -> list[str]:
     """Return sentences about a choice on the edge of its grid, or one that ties with others."""
     which = f"{points[0].agent} on {points[0].env}"
-    found = []
-    best = next(p for p in points if p.chosen)
+    best, found = next(p for p in points if p.chosen), []
     for key, value in best.settings.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
         line = [p for p in points if p.settings | {key: value} == best.settings]
+        if not {type(p.settings[key]) for p in line} <= {int, float}:  # such as a rule
+            continue
         line.sort(key=lambda p: p.settings[key])
         for extreme, ends in (("lowest", line), ("highest", line[::-1])):
             if ends[0].chosen and len(line) > 1:

@@ -358,3 +358,17 @@ def test_intervals_cover(case):
         print(f"{case}, {what}: {share:.3f}")
         assert share >= 0.95 - 0.062, (case, what, share)
     assert 0.925 <= np.mean(list(found.values())) <= 0.98
+
+
+def test_the_advice_for_a_group_counts_its_own_rows():
+    """It counted the rows of everybody in each group."""
+    from upriver.logs.page import advise
+
+    log = populations.visits(np.random.default_rng(3), 60)
+    model = up.fit_transitions(
+        populations.FORMULA, log, individual="who", step="step", horizon=5,
+        reward=lambda s, a: populations.GAIN[s] - 0.3 * (a == "drug"),
+    )  # fmt: skip
+    rows = {(x.where, x.who): x.rows for x in advise(up.decide(model, "greedy"))}
+    counts = log.groupby(["state", "sex"]).size()
+    assert rows["ill", "sex f"] == counts["ill", "f"] != rows["ill", "sex m"] == counts["ill", "m"]

@@ -16,6 +16,7 @@ import numpy as np
 from upriver.checks import Array
 from upriver.logs.decision import Decision
 from upriver.logs.offpolicy import is_absorbing
+from upriver.logs.tables import is_same
 from upriver.logs.value import Estimate, show, value_row
 from upriver.logs.value_function import (
     action_values,
@@ -144,12 +145,16 @@ def advise(decision: Decision) -> list[Advice]:
     kinds, code = np.unique(np.round(p.reshape(-1, n_actions), 9), axis=0, return_inverse=True)
     code = np.where(matters, code.reshape(p.shape[:2]), -1)
     columns, of = np.unique(code, axis=1, return_inverse=True)
-    of = of.ravel()
     texts = [describe_steps(column, kinds, list(task.action_names)) for column in columns.T]
     weight = model.start.reshape(n_segments, -1).sum(axis=1)
     done = model.behaviour.probabilities(model.behaviour_columns[0])  # at the first step
     done = done.reshape(n_segments, base.n_states, n_actions)
-    visits = base.by_pair(model.counts[: base.n_triples]).reshape(base.n_states, n_actions)
+    of_log, visits = model.log.situations, model.log.data.visits
+    like = lambda c, x: [is_same(of_log.covariates[c], y) for y in np.atleast_1d(x)]  # noqa: E731
+    has = [  # (G,) whether situations of the log have the covariates of each segment
+        np.all([visits >= 0, *(np.any(like(c, x), axis=0) for c, x in v.items())], axis=0)
+        for v in model.segments or ({},)
+    ]
     found, choice = [], (base.available.sum(axis=1) > 1) & ~is_absorbing(base)
     for s in np.flatnonzero(choice).tolist():
         mine = of.reshape(n_segments, -1)[:, s]
@@ -161,7 +166,8 @@ def advise(decision: Decision) -> list[Advice]:
             was = np.average(done[some, s], axis=0, weights=share)
             chosen = kinds[columns[columns[:, k] >= 0, k]].mean(axis=0)
             usual = int(chosen.argmax())
-            rows = float(visits[s, chosen > 0].sum())
+            pairs = np.isin(of_log.pair, s * n_actions + np.flatnonzero(chosen > 0))
+            rows = float(visits[pairs & np.any([has[i] for i in some], axis=0)].sum())
             differs = usual != int(was.argmax())
             found.append((s, Advice(str(base.state_names[s]), who, texts[k], was, differs, rows)))
     return merge_neighbours(found, base.state_names)

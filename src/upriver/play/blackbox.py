@@ -185,7 +185,10 @@ def play_episodes(
             rows.append(player.play_one(before + len(rows)))
             if is_visible and perf_counter() - shown >= 0.2:
                 shown = perf_counter()
-                show_progress(rows, n_episodes, shown - began)
+                recent, left = np.mean([row[0] for row in rows[-10:]]), n_episodes - len(rows)
+                time = f"{(shown - began) / len(rows) * left:.0f} s left"
+                text = f"episode {len(rows)}/{n_episodes}, last ten {recent:.4g}, {time}"
+                print(f"\r{text:<70}", end="", file=sys.stderr, flush=True)
             if callback is not None and callback(before + len(rows), rows[-1][0]) is True:
                 break
     except (Exception, KeyboardInterrupt) as error:
@@ -202,11 +205,3 @@ def play_episodes(
         failure.add_note(f"The {len(rows)} episodes before are in the attribute `run` of the error")
         raise failure
     return run
-
-
-def show_progress(rows: list[Any], n_episodes: int, seconds: float) -> None:
-    """Write the episode, the mean return of the last ten, and the time left over the last line."""
-    recent, left = np.mean([row[0] for row in rows[-10:]]), n_episodes - len(rows)
-    text = f"episode {len(rows)}/{n_episodes}, last ten {recent:.4g}"
-    text = f"{text}, {seconds / len(rows) * left:.0f} s left"
-    print(f"\r{text:<70}", end="", file=sys.stderr, flush=True)
