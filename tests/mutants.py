@@ -240,12 +240,12 @@ LOGS: list[Mutant] = [
     # Goodness of fit
     ("logs/goodness.py", "- fitted.regularization * fitted.theta", ""),
     ("logs/goodness.py", "(fitted.theta + score @ inverse)", "np.tile(fitted.theta, (size, 1))"),
-    ("logs/goodness.py", "degrees = max(int(free.sum()) - rank, 0)",
-     "degrees = max(int(free.sum()), 0)"),
+    ("logs/goodness.py", "len(cells.names) - rank, 0)", "len(cells.names), 0)"),
+    ("logs/goodness.py", "left -= cross @ inverse @ cross.T", "left -= 0.0 * cross @ cross.T"),
     ("logs/goodness.py", "p_value = (1 + beaten) / (1 + replicates)",
      "p_value = beaten / replicates"),
     ("logs/goodness.py", "ENOUGH = 5.0", "ENOUGH = 1.0"),
-    ("logs/goodness.py", "even += fitted.regularization * np", "even += 0.0 * np"),
+    ("logs/goodness.py", "+ ridge * np.diag", "+ 0.0 * np.diag"),
     # Predictions, effects, information criteria, ridge
     ("mnl/fitted.py", "return p * others * error, low, high", "return p * error, low, high"),
     ("logs/effects.py", "x - np.repeat(mean, sizes, axis=0)", "x"),

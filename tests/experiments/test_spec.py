@@ -106,7 +106,7 @@ def test_the_identity_covers_what_changes_a_result_and_nothing_else():
         only_run(environments=[{"name": "riverswim", "n_states": 4}]),
         only_run(environments=[{"name": "riverswim-4", "label": "river", "episodes": 4}]),
         only_run(agents=agent(radius=0.01, regularization=1)),
-        only_run(agents=agent(radius=0.01, support="known", reward="known", features="one-hot")),
+        only_run(agents=agent(radius=0.01, support="known", reward="known", features="automatic")),
         only_run(agents=agent(radius=9.0, at={"riverswim-4": {"radius": 0.01}})),
         only_run(name="renamed"),
     ]
@@ -121,6 +121,7 @@ def test_the_identity_covers_what_changes_a_result_and_nothing_else():
         only_run(agents=agent(radius=0.01, optimism="gradient")),
         only_run(agents=agent(radius=0.01, support="local")),
         only_run(agents=agent(radius=0.01, features="shared")),
+        only_run(agents=agent(radius=0.01, features="one-hot")),
         only_run(agents=agent(radius=0.01, reward="unknown")),
         only_run(agents=[{"agent": "ucrl-mnl-ll", "radius": 0.01}]),
     ]

@@ -48,7 +48,7 @@ def by_hand(n_states: int, episodes: int, radius: float) -> np.ndarray:
     """Cumulative exact values over the tuning seeds, straight from `simulate`."""
     mdp = up.envs.riverswim(n_states)
     task = mdp.task("local")
-    agent = up.agents.UCRLMNL(task, up.features.one_hot(task), radius=radius, regularization=1.0)
+    agent = up.agents.UCRLMNL(task, radius=radius, regularization=1.0)
     seeds = range(TUNING_SEEDS, TUNING_SEEDS + 4)
     return np.array([up.simulate(mdp, agent, episodes, s).values.sum() for s in seeds])
 

@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
 import upriver as up
 from tests.building import fit_counts, fit_features
+from upriver.logs import goodness
 
 from .test_logs import MDP, TASK, draw, named
 
@@ -149,3 +151,47 @@ def test_rows_of_pairs_do_not_depend_on_the_order_of_the_log():
         for each in found:
             assert each[pair]["n"] == total
             assert each[pair]["statistic"] == pytest.approx(pearson)
+
+
+def patients(rng, n, interaction):
+    """Rows in which two numbers of a patient count; with or without an interaction."""
+    state, action = rng.choice(["ill", "worse"], n), rng.choice(["drug", "none"], n)
+    age, dose = rng.normal(size=n), rng.normal(size=n)
+    odds = 0.4 * age - 0.3 * dose + 0.5 * (state == "ill") + 0.7 * (action == "drug")
+    odds += interaction * ((state == "ill") == (action == "drug"))
+    well = rng.random(n) < 1 / (1 + np.exp(-odds))
+    after = np.where(well, "well", rng.choice(["ill", "worse"], n))
+    names = {"state": state, "action": action, "next_state": after, "age": age, "dose": dose}
+    return pd.DataFrame(names)
+
+
+FORMULA = "C(next_state):state + C(next_state):action + C(next_state):age + C(next_state):dose"
+
+
+def test_covariates_take_no_degrees_from_frequencies_that_they_do_not_fix(rng):
+    """4 pairs have 8 free frequencies. State and action fix 6 of them whatever else is in the
+    model: the rest of any fit lies in 2 dimensions, as differences of two fits show."""
+    log = patients(rng, 400, 0.0)
+    for formula, left in ((FORMULA, 2), (FORMULA.split(" + C(next_state):age")[0], 2),
+                          (FORMULA + " + C(next_state):state:action", 0)):  # fmt: skip
+        model = up.fit_transitions(formula, log)
+        assert model.goodness_of_fit(replicates=20).degrees == left
+    cells, seen = up.fit_transitions(FORMULA, log).cells(), []
+    for seed in range(12):  # what a fit leaves of the frequencies, in other logs of these people
+        again = log.assign(next_state=patients(np.random.default_rng(seed), 400, 0.0)["next_state"])
+        found = up.fit_transitions(FORMULA, again).cells()
+        assert list(found.names) == list(cells.names) and len(found.pair) == 12
+        seen.append(goodness.sum_cells(found, found.data.counts - found.expected))
+    assert np.linalg.matrix_rank(np.array(seen), tol=1e-3) == 2
+
+
+def test_a_missing_interaction_is_found_beside_covariates():
+    found = [
+        up.fit_transitions(FORMULA, patients(np.random.default_rng(k), 500, size))
+        .goodness_of_fit(replicates=99)
+        .p_value
+        for size in (0.0, 1.5)
+        for k in range(25)
+    ]
+    assert np.mean(found[:25]) == pytest.approx(0.5, abs=0.2) and min(found[:25]) < 0.3
+    assert np.mean(np.array(found[25:]) <= 0.02) > 0.9

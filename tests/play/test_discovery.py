@@ -6,7 +6,7 @@ import pytest
 import upriver as up
 from upriver.agents import ucrl_mnl_se
 from upriver.mnl.pooled import likely_spread
-from upriver.planning import start_value
+from upriver.planning import policy_iteration, start_value
 from upriver.play.discovery import Declared, Discovery
 from upriver.play.greedy import greedy_plan
 
@@ -421,3 +421,61 @@ def test_too_many_states(monkeypatch):
 
     with pytest.raises(ValueError, match="more than 50 states were seen; let `state_of`"):
         up.learn(Wide(), n_episodes=50, horizon=12, actions=["back", "on"])
+
+
+class Plant:
+    """Wear, stock and orders; run, maintain or expedite. Chosen models went round in circles."""
+
+    def reset(self, seed=None):
+        self.chance, self.wear, self.stock, self.orders = np.random.default_rng(seed), 0, 3, 0
+        return (self.wear, self.stock, self.orders), {}
+
+    def step(self, action):
+        draw, cost = self.chance.random, 0.0
+        self.orders = min(self.orders + (draw() < 0.5), 3)
+        if action == "maintain":
+            self.wear, cost = 0, 3.0
+        elif action == "expedite":
+            self.stock, cost = min(self.stock + 1, 6), 2.0
+        else:
+            if self.wear < 5 and draw() < 0.9 - 0.12 * self.wear:
+                self.stock = min(self.stock + 1, 6)
+            self.wear = min(self.wear + (draw() < 0.4), 5)
+            cost = 4.0 * (self.wear == 5)
+        sold = min(self.stock, self.orders)
+        self.stock, self.orders = self.stock - sold, self.orders - sold
+        cost += 0.2 * self.stock + 1.5 * self.orders
+        return (self.wear, self.stock, self.orders), -cost, False, False, {}
+
+
+def test_plans_of_a_stream_end(monkeypatch):
+    """A plan where the choice of a model does not settle took a million passes over the states."""
+    sweeps, run_one = [], policy_iteration.run_policy_iteration
+
+    def counted(*arguments):
+        found = run_one(*arguments)
+        sweeps.append((found.sweeps, found.half_spread))
+        return found
+
+    monkeypatch.setattr(policy_iteration, "run_policy_iteration", counted)
+    monkeypatch.setattr(policy_iteration, "MAX_SWEEPS", 20_000)
+    actions = ["run", "maintain", "expedite"]
+    up.learn(Plant(), n_episodes=100, horizon=50, discount=0.99, actions=actions, seed=0)
+    longest, widest = np.max(sweeps, axis=0)
+    assert 150 < longest < 10_000 and widest < 1e-6
+
+
+def test_policies_are_of_states_that_can_be_met():
+    run = up.learn(Plant(), n_episodes=5, horizon=50, actions=["run", "expedite"], seed=0)
+    assert "new" in run.task.states
+    for policy in (run.policy, run.greedy_policy):
+        assert "new" not in policy.state_names and policy.states.size == run.task.n_states - 1
+        with pytest.raises(ValueError, match=r"state \(9, 9, 9\) is unknown to the policy; there"):
+            policy.act((9, 9, 9))
+    greedy = greedy_plan(run.checkpoint.fingerprint[0], run.state)
+    assert (run.greedy_policy.actions == greedy.policy[:, :-1]).all()
+
+
+def test_a_word_is_no_list_of_actions():
+    with pytest.raises(ValueError, match="actions is 'run'; it must be a list of names"):
+        up.learn(Plant(), n_episodes=1, horizon=5, actions="run")

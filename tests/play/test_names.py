@@ -109,7 +109,7 @@ def test_messages_say_names():
             np.full((3, 2, 3), 1 / 3), np.zeros((3, 2)), 4, states=["low", "low", "high"]
         )
     policy = up.Policy.from_plan(up.solve(SAME))
-    with pytest.raises(ValueError, match="state 'top' is unknown; there are 3 states, from 'low'"):
+    with pytest.raises(ValueError, match="state 'top' is unknown to the policy; there are 3"):
         policy.act("top", 0)
 
 

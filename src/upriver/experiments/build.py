@@ -13,7 +13,7 @@ import numpy as np
 
 from upriver.display import add_repr
 from upriver.experiments import registry
-from upriver.features import Features
+from upriver.features import Features, unpooled
 from upriver.mdp import FiniteMDP
 from upriver.mdp.archive import digest
 from upriver.planning import evaluate
@@ -120,10 +120,12 @@ def make_mdp(environment_json: str, state: Any) -> tuple[FiniteMDP, str]:
 
 @lru_cache(maxsize=MAX_BUILT)
 def make_features(
-    name: str, place: str | None, mdp: FiniteMDP, support: str, state: Any
+    name: str, place: str | None, mdp: FiniteMDP, support: str, state: Any, pools: bool
 ) -> tuple[Features, str]:
     made = registry.feature_function(name, place)(mdp.task(support))
     check_type(made, Features, f"features {name!r}")
+    if name == "automatic" and made.spread and not pools:
+        made = unpooled(made)  # as where an agent finds them itself
     return made, digest([getattr(made, f.name) for f in fields(made) if f.name != "task"])
 
 
@@ -167,7 +169,8 @@ def build(run: RunSpec) -> tuple[FiniteMDP, Any, str]:
         if run.features is not None:
             place = run.environment.get("name"), mdp, run.support or "known"
             state = get_code(run.features)
-            features, of_features = make_features(run.features, *place, state)
+            pools = getattr(registry.agent_class(run.agent), "pools", True)
+            features, of_features = make_features(run.features, *place, state, pools)
         code = [get_code(name) for name in (run.agent, *registry.list_own_names(run.settings))]
         agent = make_agent(replace(run, seed=0, digest="").to_json(), mdp, features, tuple(code))
         found += hash_data([of_features, *code])

@@ -143,7 +143,10 @@ def feature_function(name: str, environment: str | None) -> Callable[[Task], Fea
     """Return the feature map of a name, on an environment whose own features it may need."""
     if name in OWN:
         if environment not in ENVIRONMENTS:
-            raise ValueError(f"features {name!r} need an environment of the catalogue")
+            raise ValueError(
+                f"features {name!r} need an environment of the catalogue; "
+                '"automatic" features need none'
+            )
         return lambda task: OWN[name](ENVIRONMENTS[environment].shared(task))
     return find_object("features", name, {**FEATURES, **dict.fromkeys(OWN)})
 

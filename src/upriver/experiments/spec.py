@@ -30,7 +30,7 @@ from upriver.checks import check_kinds, format_value
 from upriver.display import Card, add_repr
 from upriver.envs import split_name
 from upriver.experiments import registry
-from upriver.experiments.build import RunSpec, build, get_mdp
+from upriver.experiments.build import RunSpec, build, describe_error, get_mdp
 from upriver.experiments.registry import unknown
 from upriver.mdp import FiniteMDP
 from upriver.mdp.names import abbreviate
@@ -173,7 +173,10 @@ class EnvironmentEntry(Entry):
             return self.label
         given, parts = self.given, [self.name]
         if ":" in self.name:  # of an own function the MDP's name, if it has been given one
-            own = get_mdp(self.run_data)[0].name
+            try:
+                own = get_mdp(self.run_data)[0].name
+            except Exception as error:  # of the user's code
+                raise ValueError(f"environment {self.name!r}: {describe_error(error)}") from error
             parts = [self.name.rpartition(":")[2] if own == FiniteMDP.name else own]
         if entry := registry.ENVIRONMENTS.get(self.name):
             parts.append(str(given.pop(entry.size, self.settings[entry.size])))
@@ -208,7 +211,7 @@ class AgentEntry(Entry):
     support: Literal["known", "local", "full"] = "known"
     """Which next states the learner knows of."""
     features: FeatureName | None = None
-    """For agents that take features; "one-hot" if absent."""
+    """For agents that take features; "automatic" if absent."""
     reward: Literal["known", "unknown"] = "known"
     """Whether the agent knows the rewards or must learn them."""
     at: dict[str, dict[str, Any]] = {}
@@ -417,7 +420,7 @@ class Experiment(Strict):
         fields = agent.cls.__dataclass_fields__
         given = fields["features"].default if "features" in fields else None
         needs = given is MISSING or issubclass(agent.cls, MNLLearner)
-        features = agent.features or ("one-hot" if needs else None)
+        features = agent.features or ("automatic" if needs else None)
         knows = (support, features, agent.reward) if "mdp" not in fields else (None, features, None)
         given: Any = env, label, place.run_data, agent.agent, agent.settings_at(env), *knows
         run = RunSpec(*given, episodes=place.episodes or self.episodes, seed=seeds.start)

@@ -40,8 +40,8 @@ NO_CHOICE = (
     "would have led to a different plan."
 )
 ADJUSTED = (
-    "Its lower end is adjusted for choosing the plan from this log: one half of the information "
-    "chose the plan, and the other half gives this end."
+    "Its lower end is adjusted for choosing the plan from this log: one half of the information, "
+    "drawn at random, chose the plan, and the other half gives this end."
 )
 GREEDY = (
     "It is not adjusted for choosing the plan from this log, so it is too favourable; the cautious "

@@ -130,7 +130,8 @@ def fit_transitions(
     also = [c for c in (individual, step, cluster, *more) if c is not None]
     keys = list(dict.fromkeys([*columns, *covariates, *also]))
     numeric = [*paid, *([] if propensity is None else [propensity])]
-    rows = table.read(keys, weights, numeric, missing, not also)
+    gaps = None if individual is not None and missing == "refuse" else missing
+    rows = table.read(keys, weights, numeric, gaps, not also)
     space, s, a, s2 = build_space(rows, columns, states, successors, wanted)
     clash = [c for c in covariates if c in space.attributes]
     if clash:

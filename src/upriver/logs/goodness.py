@@ -21,6 +21,7 @@ from upriver.mnl.fitted import FittedMNL
 
 ENOUGH = 5.0  # rows expected anywhere but at the likeliest successor, for a pair to be judged
 AT_ONCE = 2_000_000  # numbers per array of drawn logs
+MANY = 2_000  # cells of which no covariance is made
 IDENTIFIED = 1e-9  # least eigenvalue, of information scaled to a unit diagonal, that counts
 
 
@@ -29,7 +30,9 @@ class GoodnessOfFit(NamedTuple):
     """Pearson's sum (n - N p)^2 / (N p), judged by a parametric bootstrap."""
 
     statistic: float
-    degrees: int  #: Free frequencies of the log minus the features that it identifies.
+    degrees: int
+    """Free frequencies of (state, action, next state), minus those that every fit reproduces; with
+    covariates and more than 2,000 frequencies minus the features that the log identifies."""
     p_value: float
     """Share of drawn logs that fit as badly; nan where no degree of freedom is left."""
     rows: list[dict[str, Any]]
@@ -103,8 +106,9 @@ def goodness_of_fit(
     expected, seen = sum_cells(cells, cells.expected), sum_cells(cells, counts)
     statistic = sum_pairs(cells, pearson(seen, expected))
     free = np.bincount(cells.pair, minlength=n_pairs) - 1
-    inverse, rank = inverse_information(cells, fitted)
-    degrees = max(int(free.sum()) - rank, 0)
+    information = cells.data.hessian(fitted.theta)
+    inverse = invert(information, fitted.regularization)
+    degrees = count_degrees(cells, information)
     worse, beaten = np.zeros(n_pairs), 0
     rng = np.random.default_rng(check_seed(seed))
     at_once = max(AT_ONCE // len(counts), 1)
@@ -172,16 +176,36 @@ def draw_terms(
     return pearson(sum_cells(cells, counts), sum_cells(cells, logits))
 
 
-def inverse_information(cells: Cells, fitted: FittedMNL) -> tuple[Array, int]:
-    """Return (d, d) the inverse of the information with its ridge, and its rank without it.
+def invert(information: Array, ridge: float = 0.0) -> Array:
+    """Return (d, d) the inverse of the information and a ridge.
 
     Directions that the log does not identify have no variance and no step.
     """
-    information = cells.data.hessian(fitted.theta)
     diagonal = np.diagonal(information)
     scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    even = information * scale[:, None] * scale
-    rank = int((np.linalg.eigvalsh(even) > IDENTIFIED).sum())
-    even += fitted.regularization * np.diag(scale**2)
-    inverse = np.linalg.pinv(even, rcond=IDENTIFIED, hermitian=True)
-    return inverse * scale[:, None] * scale, rank
+    even = information * scale[:, None] * scale + ridge * np.diag(scale**2)
+    return np.linalg.pinv(even, rcond=IDENTIFIED, hermitian=True) * scale[:, None] * scale
+
+
+def count_degrees(cells: Cells, information: Array) -> int:
+    """Return the rank of the covariance of what a fit leaves of the frequencies of the cells.
+
+    It is J - K I^-1 K^T: J is the covariance of the frequencies, I the information, and K the
+    covariance of the frequencies and the score. Where rows and cells are the same it is the rank of
+    J less that of I, which is the least that it can be, and is returned where cells are many.
+    """
+    data, (n, n_cells) = cells.data, (len(cells.cell), len(cells.pair))
+    inverse = invert(information)
+    if n == n_cells or n_cells > MANY:
+        rank = round(float((inverse * information).sum()))
+        return max(n_cells - len(cells.names) - rank, 0)
+    starts, sizes, expected = data.indptr[:-1], np.diff(data.indptr), cells.expected
+    mean = np.add.reduceat(cells.probability[:, None] * data.x, starts)
+    member = sparse.csr_array((np.ones(n), cells.cell, np.arange(n + 1)), (n, n_cells))
+    chance = sparse.csr_array((cells.probability, cells.cell, data.indptr), (len(sizes), n_cells))
+    of_cell = member.T @ expected
+    left = np.diag(of_cell) - (chance.T @ sparse.diags_array(data.visits) @ chance).toarray()
+    cross = member.T @ (expected[:, None] * (data.x - np.repeat(mean, sizes, axis=0)))
+    left -= cross @ inverse @ cross.T
+    scale = 1.0 / np.sqrt(np.maximum(of_cell, 1e-300))
+    return int((np.linalg.eigvalsh(left * scale[:, None] * scale) > IDENTIFIED).sum())

@@ -74,7 +74,7 @@ def decision_page(decision: Decision) -> str:
         (x.where, x.who or "everybody", x.do, name_shares(actions, x.done),
          "yes" if x.differs else "", f"{x.rows:,.6g}") for x in advised
     ]  # fmt: skip
-    head = ["state", "for whom", "do", "was done", "differs", "rows of the log"]
+    head = ["state", "for whom", "do", "was done", "differs", "rows with it"]
     if not any(x.who for x in advised):
         head, policy = [head[0], *head[2:]], [(x[0], *x[2:]) for x in policy]
     parts = {k: html.escape(v) for k, v in text.items()} | {

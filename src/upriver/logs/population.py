@@ -178,8 +178,9 @@ def read_history(
     of, labels = rows.codes(individual)
     steps = np.arange(len(of)) if step is None else rows.values(step)
     if steps.dtype.kind == "O":
-        raise ValueError(f"column {step!r} of {title} holds words; it must hold numbers or dates, "
-                         f"which say in which order the rows of {individual!r} follow")  # fmt: skip
+        raise ValueError(f"column {step!r} of {title} holds words; it must hold numbers, or dates "
+                         "(pandas.to_datetime), which say in which order the rows of "
+                         f"{individual!r} follow")  # fmt: skip
     order = np.lexsort((steps, of))
     (s, a, s2), of, steps = (x[order] for x in numbered), of[order], steps[order]
     place = np.arange(len(of)) - np.searchsorted(of, of)
@@ -187,7 +188,8 @@ def read_history(
     if len(twice):
         i = twice[0]
         raise ValueError(f"{individual} {labels[of[i]]!r} of {title} has more than one row of step "
-                         f"{steps[i]}; every row must have a step of its own")  # fmt: skip
+                         f"{steps[i]}; every row must have a step of its own, and a name that "
+                         "stands for several needs more in it, such as the clinic")  # fmt: skip
     broken = (place > 0) & (s != np.roll(s2, 1))
     cells = {c: rows.values(c)[order] for c in columns}
     return History(

@@ -382,8 +382,9 @@ class Table:
             i = int(np.argmax(count > 0))
             at = self.find_rows(f"{fault} = {i + 1}", limit=5)
             more = f" (and {count[i] - len(at)} more rows)" if count[i] > len(at) else ""
-            advice = "" if missing is None else ", or leave such rows out with missing='drop'"
-            raise ValueError(f"{self.name_rows(at)}{more} has no {every[i]!r}; fill it in{advice}")
+            advice = "" if missing is None else " with missing='drop'"
+            raise ValueError(f"{self.name_rows(at)}{more} has no {every[i]!r}; fill it in, or "
+                             f"leave out such rows{advice}")  # fmt: skip
         return {c: int(n) for c, n in zip(every, count, strict=False) if n}
 
     def find_change(self, column: str, episode: str) -> tuple[Any, Any, Any] | None:

@@ -43,8 +43,8 @@ POOR = 1e4
 of the correction would lead to another policy, again and again, where the discount is near 1."""
 MAX_UNCHANGED = 3
 """Solutions in a row that may leave the policy as it is."""
-MAX_CHOICES, MAX_HALF_STEPS = 30, 3_000
-"""Solutions, and then half steps, at most where each improvement chooses a model too."""
+MAX_CHOICES, MAX_HALF_STEPS = 100, 3_000
+"""Improvements, and then half steps, at most where each improvement chooses a model too."""
 NEAR_GAPS = (1e-8, 1e-10, 1e-5, 1e-2)
 """1 - discount of the problems that help to find the average reward; below, rounding decides."""
 MAX_BAND_OPERATIONS = 2e9
@@ -165,7 +165,7 @@ def run_policy_iteration(
         sweeps, spread = sweeps + 1, high - low
         rounding = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
         same = np.array_equal(before, policy)
-        unchanged = unchanged + 1 if direct and (choosing or same) else 0
+        unchanged = unchanged + 1 if choosing or (direct and same) else 0
         hopeless |= not spread < diverged or unchanged > patience or sweeps > MAX_SWEEPS
         # Where equations are not solved, the rounding errors of so many steps of a chain remain.
         stalled = reach is None and same and last <= spread <= most * rounding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,10 +89,18 @@ def learner_of(run: Any) -> Any:
 @property
 def policy(run: Any) -> Policy:
     """The policy of the last episode, to keep, save and use."""
-    return Policy.from_plan(run.plan, run.task)
+    return policy_of(run.plan, run.task)
 
 
 @property
 def greedy_policy(run: Any) -> Policy:
     """The best policy for what was learned, without the optimism of the agent."""
-    return Policy.from_plan(greedy_plan(learner_of(run), run.state), run.task)
+    return policy_of(greedy_plan(learner_of(run), run.state), run.task)
+
+
+def policy_of(plan: Any, task: Any) -> Policy:
+    """Return the policy of a plan, without NEW, a state that nobody can meet."""
+    found = Policy.from_plan(plan, task)
+    if task.support != "discovered":
+        return found
+    return replace(found, actions=found.actions[:, :-1], state_names=task.states[:-1])

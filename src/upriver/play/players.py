@@ -310,7 +310,8 @@ def complete(declared: Declared, env: Any, n_actions: int | None) -> Declared:
     actions, horizon = declared.actions, declared.horizon
     for name in ("actions", "states"):
         given = getattr(declared, name)
-        if given is not None and not (isinstance(given, Sized) and len(given)):
+        is_list = isinstance(given, Sized) and not isinstance(given, str)
+        if given is not None and not (is_list and len(given)):
             raise ValueError(f"{name} is {format_value(given)}; it must be a list of names")
     bounds = declared.reward_range
     if bounds is not None and np.shape(bounds) != (2,):

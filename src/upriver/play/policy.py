@@ -121,7 +121,9 @@ class Policy:
         if not whole or h < 0 or (last is not None and h > last):
             allowed = "0 or more" if last is None else f"0 to {last}"
             raise ValueError(f"h is {format_value(h)}; steps are {allowed}")
-        chosen = self.actions[0 if self.stationary else h, self.states.number(state)]
+        chosen = self.actions[
+            0 if self.stationary else h, self.states.number(state, owner="the policy")
+        ]
         if self.actions.ndim == 3:
             if rng is None:
                 raise ValueError("this policy is randomised; act needs a generator rng")
