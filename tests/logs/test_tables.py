@@ -189,7 +189,7 @@ def test_drop_is_not_advised_where_it_cannot_be_asked_for(frame):
         lambda: up.fit_transitions("frail_next", frame, states=gaps),
     ):
         with pytest.raises(
-            ValueError, match=r"row 1 of .* has no .*; fill it in, or leave out such rows$"
+            ValueError, match=r"row 1 of .* has no .*, or leave out such rows$"
         ):
             call()
 
