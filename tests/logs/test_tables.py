@@ -188,9 +188,7 @@ def test_drop_is_not_advised_where_it_cannot_be_asked_for(frame):
         lambda: model.predict(new),
         lambda: up.fit_transitions("frail_next", frame, states=gaps),
     ):
-        with pytest.raises(
-            ValueError, match=r"row 1 of .* has no .*, or leave out such rows$"
-        ):
+        with pytest.raises(ValueError, match=r"row 1 of .* has no .*, or leave out such rows$"):
             call()
 
 
