@@ -5,10 +5,10 @@ import os
 import re
 from pathlib import Path
 
-from docutils.nodes import SkipNode
+from docutils.nodes import SkipNode, Text, entry, literal
 from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
-from sphinx.util import logging
+from sphinx.util import inspect, logging
 
 from upriver import __version__
 
@@ -71,8 +71,16 @@ def as_written(line: str) -> str:
 
 def escape_docstring(app, what, name, obj, options, lines):
     lines[:] = [as_written(line) for line in lines]
+    escape_docstring.last = list(lines)
 
 
+def keep_sentence(app, what, name, obj, options, lines):
+    """Undo what napoleon makes of an attribute, where what precedes a colon is the type."""
+    if what in ("attribute", "property", "data"):
+        lines[:] = [*escape_docstring.last, ""]
+
+
+inspect.TypeAliasForwardRef.__repr__ = lambda self: self.name  # inside the type of a property
 SHORTER = (
     (r"~?(?:[\w]+\.)+(?=[A-Z]\w*)", ""),  # a type without its module
     (r"ndarray\[tuple\[Any, \.\.\.\], dtype\[Any\]\]", "Array"),
@@ -80,7 +88,6 @@ SHORTER = (
         r"_Buffer \| _SupportsArray.*?\| complex \| bytes \| str \| _NestedSequence\[[^\]]*\]",
         "ArrayLike",
     ),
-    (r"TypeAliasForwardRef\('(\w+)'\)", r"\1"),
     (r"Literal\['(\w+)'\]|<function (\w+)>", r"\1\2"),
     (r" = <factory>", " = ..."),
     (r"(?<=\w): Any(?=[,)=]| = )", ""),  # it says nothing
@@ -128,6 +135,7 @@ def mathml(tex: str, node) -> str:
     try:
         text = tex2mathml(tex.replace(r"\dots", r"\ldots"), as_block=node.tagname == "math_block")
         text = BAR.sub("<mover>", text).replace("ˉ", "¯")
+        text = text.replace("<mo>'</mo>", '<mo class="prime" lspace="0" rspace="0">′</mo>')
         return NORM.sub(r'<mo\1 stretchy="false">‖</mo>', text)
     except MathError as error:
         logging.getLogger(__name__).warning("%s in $%s$", error, tex, location=node)
@@ -163,6 +171,22 @@ def replace_roles(text: str) -> str:
     return ROLE.sub(plain, text)
 
 
+UNBROKEN = re.compile(r"\[[-+\d., ]+%?\]|[-+\d.,]+ ± [\d.,]+")
+SHORT = 15
+
+
+def keep_together(app, doctree):
+    """Let no line of a table end within an interval or within a short piece of code."""
+    for cell in doctree.findall(entry):
+        for code in cell.findall(literal):
+            if len(code.astext()) <= SHORT:
+                code["classes"].append("short")
+        for text in list(cell.findall(Text)):
+            if not isinstance(text.parent, literal) and UNBROKEN.search(text):
+                kept = UNBROKEN.sub(lambda m: m[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+                text.parent.replace(text, Text(kept))
+
+
 def write_plain_notebooks(app, exception):
     """Replace the roles in the notebooks that readers download."""
     for path in Path(app.outdir, "_downloads").glob("*/*.ipynb"):
@@ -177,5 +201,7 @@ def write_plain_notebooks(app, exception):
 def setup(app):
     app.connect("autodoc-process-signature", shorten_signature)
     app.connect("autodoc-process-docstring", escape_docstring, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", keep_sentence, priority=600)  # after it
+    app.connect("doctree-read", keep_together)
     app.connect("build-finished", write_plain_notebooks)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))

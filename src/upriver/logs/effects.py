@@ -35,17 +35,15 @@ class TestResult(NamedTuple):
 def predict(model: TransitionModel, frame: Any, confidence: float = 0.95) -> Any:
     """Return probabilities of every candidate for new rows, with delta-method intervals.
 
+    The data frame has one row per row of `frame` and candidate: row, state, action, next_state,
+    probability, standard_error, low, high.
+
     Parameters
     ----------
     frame
         A table with the columns of state and action, and the covariates.
     confidence
         Of the intervals, which are made on the scale of log-odds, so they lie between 0 and 1.
-
-    Returns
-    -------
-    A data frame with one row per row of `frame` and candidate: row, state, action, next_state,
-    probability, standard_error, low, high.
     """
     z, space = model.fitted.quantile(confidence), model.log.space
     covariates, (state, action, _) = list(model.log.situations.covariates), space.columns

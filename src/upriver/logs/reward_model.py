@@ -374,13 +374,11 @@ class RewardModel(Estimates):
     def predict(self, confidence: float = 0.95) -> Any:
         """Return the choice probabilities of all states, with delta-method intervals.
 
+        The data frame has one row for each action that a state has: state, action, probability,
+        standard_error, low, high.
+
         confidence: of the intervals, which are made on the scale of log-odds, so they lie between 0
         and 1.
-
-        Returns
-        -------
-        A data frame with one row for each action that a state has: state, action, probability,
-        standard_error, low, high.
         """
         z, space, task = self.fitted.quantile(confidence), self.log.space, self.log.problem.task
         s, a = np.nonzero(task.available)
