@@ -77,7 +77,9 @@ def plot_learning(panels: Mapping[str, Mapping[str, Array]]) -> Figure:
         for (name, y), look in zip(curves.items(), looks, strict=False):
             ax.plot(np.arange(1, len(y) + 1), y, label=name, **look)
         ax.set_ylabel(label)
-        ax.set_ylim(bottom=min(0.0, *(float(y.min()) for y in curves.values())))
+        low, high = (float(f([f(y) for y in curves.values()])) for f in (np.min, np.max))
+        room = 1.06 * max(high - low, 0.05 * abs(high)) or 1.0
+        ax.set_ylim(0.0 if 0.0 <= low < room else high - room, low + room)
         if len(curves) > 1:
             ax.legend(loc="lower right")
     ax.set_xlabel("episode")
@@ -191,9 +193,10 @@ def plot_probabilities(rows: Sequence[Mapping[str, Any]], state: Any, action: An
     ax, x = axes[0, 0], np.arange(len(rows))
     p, low, high = (np.array([r[k] for r in rows]) for k in ("probability", "low", "high"))
     ax.bar(x, p, 0.7, color=SKY)
-    ax.errorbar(x, p, yerr=[p - low, high - p], fmt="o", color=BLUE, markersize=4.5, linewidth=1.3)
+    ax.errorbar(x, p, yerr=[p - low, high - p], fmt="o", color=BLUE, markersize=2.5, capsize=2.5)
     title = f"from {as_label(state)} with {as_label(action)}"
-    ax.set(xlabel="next state", ylabel="probability", ylim=(0, 1.02), title=title)
+    top = min(1.02, 1.15 * float(max(high.max(), p.max())))
+    ax.set(xlabel="next state", ylabel="probability", ylim=(0, top), title=title)
     label_states(ax, [r["next_state"] for r in rows])
     ax.grid(axis="x", visible=False)
     return figure
