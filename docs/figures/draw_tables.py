@@ -393,12 +393,47 @@ def automatic():
     draw_dots("automatic", {"": panel}, LOST, row=0.27, xlim=(0.01, 30))
 
 
+HALVES = {("help desk", "rewards declared"): 2.5, ("river of 20", "rewards declared"): 13.5}
+"""Medians of an even number of runs; the table has them without the half."""
+
+
+def declared():
+    """Draw episodes until the policy is good, or with an open mark how long the runs were."""
+    text = (TABLES / "declared.md").read_text().splitlines()
+    head, _, *lines = [[x.strip() for x in line.strip("|").split("|")] for line in text]
+    names = ["successors and rewards", "rewards", "nothing", "Q-learning, nothing"]
+    set_look()
+    figure, ax = plt.subplots(figsize=(WIDTH, 0.37 * len(lines) + 1.1), layout="constrained")
+    handles = []
+    for g, (colour, marker) in enumerate([*MARKS[1:], MARKS[0]]):
+        form = {"marker": marker, "color": colour, "linestyle": "", "markersize": 6.5}
+        handles += ax.plot([], [], **form)
+        for i, (world, *cells) in enumerate(lines):
+            found = re.match(r"(never in )?([\d,]+)", cells[g])
+            x = HALVES.get((world, head[g + 1]), float(found[2].replace(",", "")))
+            face = "white" if found[1] else colour
+            ax.plot(x, i + 0.2 * (g - 1.5), **form, markerfacecolor=face, markeredgewidth=1.3)
+    ax.set(xscale="log", xlabel="episodes until the policy is good (open: not within the run)")
+    worlds = [line[0].replace("rows and", "rows\nand") for line in lines]
+    ax.set_yticks(range(len(lines)), worlds)
+    ax.set_ylim(len(lines) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0)
+    at = [10**k for k in range(6)]
+    ax.set_xticks(at, [f"{x:,}" for x in at])
+    ax.xaxis.set_minor_locator(NullLocator())
+    figure.legend(
+        handles, names, loc="outside upper center", ncols=2, title="declared",
+        handletextpad=0.3, columnspacing=1.2,
+    )  # fmt: skip
+    save(figure, "declared")
+
+
 DRAW = {
     "rivers": rivers, "equal-information": equal_information, "misspecification": misspecification,
     "uneven-rivers": uneven_rivers, "variance": variance, "kappa": kappa,
     "icu-sepsis": icu_sepsis, "changing": changing, "unknown-reward": unknown_reward,
     "exploration-needed": exploration_needed, "default-agent": default_agent, "streams": streams,
-    "automatic": automatic,
+    "automatic": automatic, "declared": declared,
 }  # fmt: skip
 
 if __name__ == "__main__":
