@@ -66,7 +66,9 @@ def save(picture, name):
 def main(names):
     for name, source in COPIES.items():
         if not names or name in names:
-            save(Image.open(HERE / f"{source}.png"), name)
+            picture = Image.open(HERE / f"{source}.png")
+            first = picture.width * 0.56 if picture.height > 2 * picture.width else picture.height
+            save(picture.crop((0, 0, picture.width, round(first))), name)  # of panels the first
     for page, draw in DRAW.items():
         name = Path(page).name
         if names and name not in names:

@@ -29,7 +29,10 @@ def figure2(folder):
     narrow = partial(plots.plot_curves, width="one")
     samples = [s.select_seeds(set(range(RUNS["figure2"]))) for s in read_results(folder).samples]
     with patch.object(plots, "plot_curves", narrow):
-        return reproduce.draw_learning(samples, table1.METHODS, reproduce.WINDOW)
+        figure = reproduce.draw_learning(samples, table1.METHODS, reproduce.WINDOW)
+    for axes in figure.axes:
+        axes.set_ylabel(f"return, mean of {reproduce.WINDOW}")
+    return figure
 
 
 def factored_learning(folder):
