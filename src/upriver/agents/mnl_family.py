@@ -80,11 +80,6 @@ class MaximumLikelihoodLearner(MNLLearner):
         return steps_until_doubled(model.counts, add, logdet, episode)
 
 
-def radius_rule(name: str, value: Any) -> Any:
-    """Replace a number c by scaled_radius(c)."""
-    return value if callable(value) else scaled_radius(nonnegative_number(name, value))
-
-
 @dataclass(frozen=True)
 class ConfidenceSetLearner(MNLLearner):
     """The base of learners with a confidence set around their estimate."""
@@ -94,7 +89,9 @@ class ConfidenceSetLearner(MNLLearner):
     regularization: float = 1.0
     """lambda."""
 
-    OWN_CHECKS: ClassVar = {"radius": radius_rule}
+    OWN_CHECKS: ClassVar = {
+        "radius": lambda name, c: c if callable(c) else scaled_radius(nonnegative_number(name, c))
+    }
 
     def beta(self, state: State) -> float:
         """Return beta_k, the radius used to plan from `state`."""

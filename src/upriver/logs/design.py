@@ -149,7 +149,9 @@ def select_identified(
     keep: list[int] = []
     dropped: list[str] = []
     lost: dict[str, str] = {}
-    for j in order_references_last(terms):
+    place = {term: i for i, term in enumerate(dict.fromkeys(terms))}
+    # term by term, each from its last column: its first category is the reference
+    for j in sorted(range(len(terms)), key=lambda j: (place[terms[j]], -j)):
         if terms[j] == "1":
             continue
         rest = even[j] - factor[: len(keep), j] @ factor[: len(keep)]  # less what they explain
@@ -157,7 +159,9 @@ def select_identified(
             lost.setdefault(terms[j], "constant")
             dropped.append(names[j])
         elif rest[j] <= ALIASED:
-            lost.setdefault(terms[j], combined_names(gram, scale, keep, j, names))
+            weights = np.linalg.lstsq(even[np.ix_(keep, keep)], even[keep, j], rcond=None)[0]
+            used = [names[k] for k, w in zip(keep, weights, strict=True) if abs(w) > 1e-6]
+            lost.setdefault(terms[j], listed(used) or "others")
             dropped.append(names[j])
         else:
             factor[len(keep)] = rest / np.sqrt(rest[j])
@@ -178,17 +182,3 @@ def select_identified(
     if not keep:
         raise ValueError(f"the formula leaves nothing to estimate; {reasons[2]}")
     return np.array(keep), dropped
-
-
-def order_references_last(terms: Sequence[str]) -> list[int]:
-    """Return the columns term by term, each from its last: its first category is the reference."""
-    order = {term: i for i, term in enumerate(dict.fromkeys(terms))}
-    return sorted(range(len(terms)), key=lambda j: (order[terms[j]], -j))
-
-
-def combined_names(gram: Array, scale: Array, keep: list[int], j: int, names: Sequence[str]) -> str:
-    """Return the names of the columns of which column j is a combination."""
-    even = gram * scale[:, None] * scale
-    weights = np.linalg.lstsq(even[np.ix_(keep, keep)], even[keep, j], rcond=None)[0]
-    used = [names[k] for k, w in zip(keep, weights, strict=True) if abs(w) > 1e-6]
-    return listed(used) or "others"

@@ -166,10 +166,11 @@ def evaluate_factor(factor: Factor, table: Columns) -> tuple[Array, Factor]:
         used, inner = {c: x for c, x in table.items() if factor.uses(c)} or table, f"{{{text}}}"
         if factor.is_column:
             used, inner = {SAFE: table[text]}, SAFE
-        formula = factor.spec or f"{int(factor.reduced)} + {inner}"
-        found, names, spec = code_columns(formula, used, text)
-        names = tuple(name.replace(SAFE, text, 1) for name in names)
-        factor = factor._replace(spec=spec)
+        made = apply_formulaic(factor.spec or f"{int(factor.reduced)} + {inner}", used, text)
+        keep = [i for i, c in enumerate(made.columns) if c != "Intercept"]
+        found = made.to_numpy(np.float64)[:, keep]
+        names = tuple(str(made.columns[i]).replace(SAFE, text, 1) for i in keep)
+        factor = factor._replace(spec=made.model_spec)
     found = np.asarray(found, np.float64)
     if not factor.is_column and not factor.names:
         check_rowwise(factor, table, found)
@@ -195,14 +196,6 @@ def check_rowwise(factor: Factor, table: Columns, found: Array) -> None:
             raise ValueError(f"{factor.text!r} depends on other rows of the table, so it would "
                              "change on new data; compute a column beforehand, or use what "
                              f"remembers, such as center({used})")  # fmt: skip
-
-
-def code_columns(formula: Any, table: Columns, text: str) -> tuple[Array, tuple[str, ...], Any]:
-    """Return the columns, their names and formulaic's specification, without the intercept."""
-    made = apply_formulaic(formula, table, text)
-    keep = [i for i, c in enumerate(made.columns) if c != "Intercept"]
-    names = tuple(str(made.columns[i]) for i in keep)
-    return made.to_numpy(np.float64)[:, keep], names, made.model_spec
 
 
 def apply_formulaic(

@@ -56,7 +56,11 @@ class FiniteMDP:
         put("probability", read_only_copy(validation.normalize_probabilities(probability, task)))
         states = read_only_copy(as_float("initial_states", self.initial_states), np.int64)
         weights = read_only_copy(as_float("initial_probability", self.initial_probability))
-        validation.check_initial(states, weights, task.n_states)
+        inside = (states >= 0) & (states < task.n_states)
+        if states.shape != weights.shape or states.ndim != 1 or not inside.all():
+            wanted = f"it must have states from 0 to {task.n_states - 1}, each with its probability"
+            raise ValueError(f"initial_states has shape {states.shape}; {wanted}")
+        validation.check_distribution("initial probabilities", weights)
         put("initial_states", states)
         put("initial_probability", weights)
         if self.local is not None:

@@ -119,15 +119,6 @@ def normalize_probabilities(probability: Array, task: Task) -> Array:
     return probability / np.repeat(np.where(inexact, totals, 1.0), task.sizes, axis=-1)
 
 
-def check_initial(states: Array, weights: Array, n_states: int) -> None:
-    """Refuse initial states and probabilities that are not a distribution over the states."""
-    inside = (states >= 0) & (states < n_states)
-    if states.shape != weights.shape or states.ndim != 1 or not inside.all():
-        allowed = f"it must have states from 0 to {n_states - 1}, each with its probability"
-        raise ValueError(f"initial_states has shape {states.shape}; {allowed}")
-    check_distribution("initial probabilities", weights)
-
-
 def check_distribution(name: str, weights: Array) -> None:
     if not ((weights >= 0).all() and abs(weights.sum() - 1.0) <= ROW_TOLERANCE):
         least = f", and the least is {weights.min():g}" if weights.size else ""

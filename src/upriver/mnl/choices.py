@@ -36,7 +36,9 @@ class Choices:
 
     def __init__(self, indptr: Array, x: Any, counts: Array, visits: Array, lam: float) -> None:
         self.indptr, self.x, self.counts, self.visits, self.lam = indptr, x, counts, visits, lam
-        self.chunks = list(in_chunks(indptr, max(CHUNK_NUMBERS // x.shape[1], 1)))
+        rows = max(CHUNK_NUMBERS // x.shape[1], 1)  # about so many are in a chunk
+        edges = np.unique(np.searchsorted(indptr, np.arange(0, indptr[-1], rows)))
+        self.chunks = list(pairwise([*edges.tolist(), len(indptr) - 1]))
 
     def sample(self) -> tuple[Choices, float] | None:
         """Return a share of the situations of many chunks, and that share's inverse.
@@ -174,12 +176,6 @@ def visited(features: Any, counts: Any, lam: float) -> Choices:
     if not seen.all():
         x, n = x[seen[pair]], n[seen[pair]]
     return Choices(np.concatenate([[0], np.cumsum(sizes[seen])]), x, n, visits[seen], lam)
-
-
-def in_chunks(indptr: Array, rows: int) -> Iterator[tuple[int, int]]:
-    """Yield (first, last) of consecutive situations that have about `rows` rows."""
-    edges = np.searchsorted(indptr, np.arange(0, indptr[-1], rows))
-    return pairwise([*np.unique(edges).tolist(), len(indptr) - 1])
 
 
 def log_softmax(indptr: Array, logits: Array) -> Array:

@@ -71,8 +71,12 @@ def fit_mnl(features: Features, counts: ArrayLike, regularization: float = 1.0) 
     task, theta = features.task, np.zeros(features.dimension)
     failed, *_ = fit_blocks(features, n[None], theta[None], lam, features.triple_scale, local=False)
     check_identified(features, failed)
-    if lam == 0.0:
-        check_finite(features, theta, n)
+    if lam == 0.0:  # on its way to infinity Newton's method stops where (2) is flat to rounding
+        both = (likelihood.hessian(features, x, n, 0.0) for x in (0.0 * theta, theta))
+        first, last = (x.diagonal() for x in both)
+        vanished = np.flatnonzero(last < VANISHED * first)
+        if len(vanished):
+            raise infinite(features.names, vanished)
     return FittedMNL(
         theta=theta,
         log_likelihood=-likelihood.loss(features, theta, n, 0.0),
@@ -89,18 +93,6 @@ def fit_standardized(features: Features, counts: Array, lam: float) -> FittedMNL
     """Fit with the ridge in the units of `features.standardized`, not in those of the columns."""
     fit, scale = fit_mnl(features.standardized, counts, lam), features.scale
     return replace(fit, theta=fit.theta / scale, features=features, scale=scale, choices=None)
-
-
-def check_finite(features: Features, theta: Array, counts: Array) -> None:
-    """Refuse an estimate without a ridge that is on its way to infinity.
-
-    Newton's method stops on the way, where the likelihood is flat to rounding.
-    """
-    both = (likelihood.hessian(features, x, counts, 0.0) for x in (0.0 * theta, theta))
-    first, last = (x.diagonal() for x in both)
-    vanished = np.flatnonzero(last < VANISHED * first)
-    if len(vanished):
-        raise infinite(features.names, vanished)
 
 
 @check_kinds
@@ -147,7 +139,12 @@ def fit_choices(
         x, taken, situation = x[order], taken[order], situation[order]
         starts = first_rows(situation)
     indptr = np.append(starts, len(x)).astype(np.int64)
-    check_one_chosen(taken, indptr, situation[starts])
+    n_chosen = np.add.reduceat(taken.astype(np.int64), starts)
+    for g in np.flatnonzero(n_chosen != 1)[:1]:
+        raise ValueError(
+            f"choice situation {situation[starts[g]]!r} has {n_chosen[g]} chosen alternatives; it "
+            "must have exactly one"
+        )
     data = Choices(indptr, x, taken.astype(np.float64), np.ones(len(starts)), lam)
     return fit_dense(data, names)
 
@@ -179,13 +176,3 @@ def fit_dense(
 def first_rows(situation: Array) -> Array:
     """Return the rows whose label differs from that of the row before."""
     return np.append(0, np.flatnonzero(situation[1:] != situation[:-1]) + 1)
-
-
-def check_one_chosen(taken: Array, indptr: Array, labels: Array) -> None:
-    """Raise a ValueError for a situation in which not exactly one alternative is chosen."""
-    chosen = np.add.reduceat(taken.astype(np.int64), indptr[:-1])
-    for g in np.flatnonzero(chosen != 1)[:1]:
-        raise ValueError(
-            f"choice situation {labels[g]!r} has {chosen[g]} chosen alternatives; it must have "
-            "exactly one"
-        )
