@@ -105,7 +105,13 @@ def tune(experiment: Experiment, out: str | Path, runs: int = 10, **how: Any) ->
     rows = [[*p[:2], json.dumps(p.settings), *p[3:7], int(p.chosen), int(p.tied)] for p in points]
     head = ["env", "agent", "settings", "runs", "mean", "ci_low", "ci_high", "chosen", "tied"]
     write_file(folder / "grid.csv", to_csv(head, rows))
-    write_file(folder / "tuned.toml", make_header(runs, warnings) + tuned.to_toml())
+    comments = [
+        f"Chosen by `upriver tune` by mean exact value (regret of streams) of {runs} runs with",
+        f"seeds {seeds.start} to {seeds.stop - 1}; every grid point is in grid.csv.",
+        *(f"Warning: {warning}." for warning in warnings),
+    ]
+    header = "".join(f"# {line}\n" for line in comments)
+    write_file(folder / "tuned.toml", f"{header}\n{tuned.to_toml()}")
     return Tuned(tuned, points, warnings, outcome)
 
 
@@ -184,12 +190,3 @@ def with_choices(experiment: Experiment, points: list[Point]) -> Experiment:
         for agent in experiment.agents
     )
     return experiment.model_copy(update={"agents": agents})
-
-
-def make_header(runs: int, warnings: list[str]) -> str:
-    lines = [
-        f"Chosen by `upriver tune` by mean exact value (regret of streams) of {runs} runs with",
-        f"seeds {TUNING_SEEDS} to {TUNING_SEEDS + runs - 1}; every grid point is in grid.csv.",
-    ]
-    lines += [f"Warning: {warning}." for warning in warnings]
-    return "".join(f"# {line}\n" for line in lines) + "\n"

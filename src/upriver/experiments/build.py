@@ -89,17 +89,13 @@ def get_code(name: str | None) -> str | None:
     return code and code.text
 
 
-def read_state(name: str | None) -> Any:
-    """Return what says whether the file or the code behind a name has changed."""
-    if name is None or not os.path.exists(name):
-        return get_code(name)
-    state = os.stat(name)
-    return state.st_mtime_ns, state.st_size, state.st_ino
-
-
 def get_mdp(environment: dict[str, Any]) -> tuple[FiniteMDP, str]:
     """Return the MDP of an environment, and a digest of all that influences a run."""
-    state = read_state(environment.get("path", environment.get("name")))
+    name = environment.get("path", environment.get("name"))
+    state: Any = get_code(name)  # says whether the file or the code behind the name has changed
+    if name is not None and os.path.exists(name):
+        found = os.stat(name)
+        state = found.st_mtime_ns, found.st_size, found.st_ino
     return make_mdp(json.dumps(environment, sort_keys=True), state)
 
 

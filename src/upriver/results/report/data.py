@@ -81,7 +81,8 @@ def make_curves(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, A
     found: dict[str, Any] = {}
     for sample, label, lines in zip(samples, labels, n_lines, strict=True):
         k = sample.returns.shape[1]
-        window = choose_window(k)
+        # returns are averaged over about a twentieth of the episodes
+        window = next((w for w in (500, 200, 100, 50, 20, 10, 5) if w * 20 <= k), 1)
         series = {"value": sample.values, "return": trailing_mean(sample.returns, window)}
         series["regret"] = np.cumsum(sample.regret, axis=1)
         at, at_seed = choose_positions(k, points), choose_positions(k, seed_points)
@@ -93,11 +94,6 @@ def make_curves(samples: Sequence[Sample], labels: Sequence[str]) -> dict[str, A
             entry["seeds"][name] = round_digits(array[:lines, at_seed])
         found.setdefault(sample.env, {})[label] = entry
     return found
-
-
-def choose_window(n_episodes: int) -> int:
-    """Return the number of episodes over which returns are averaged: about a twentieth."""
-    return next((w for w in (500, 200, 100, 50, 20, 10, 5) if w * 20 <= n_episodes), 1)
 
 
 def choose_positions(length: int, points: int) -> Array:
@@ -115,12 +111,16 @@ def make_rows(samples: Sequence[Sample], labels: Sequence[str], order: Sequence[
     for sample, label, row in zip(samples, labels, summarize(samples), strict=True):
         share = 1.0 - sample.regret.mean() / sample.scale.mean()
         names = ("mean", "sd", "low", "high")
+        run = sample.about["run"]  # what no agent has is shown as it is
+        given = {key: run.get(key) for key in ("support", "features", "reward")}
+        shown = [f"{k} {v}" for k, v in given.items() if v and (k, v) != ("reward", "known")]
+        shown += [f"{key} {format_setting(value)}" for key, value in run["settings"].items()]
         rows.append({
             "env": sample.env, "agent": label, "runs": row.runs, "episodes": row.episodes,
             **{name: round_number(getattr(row, name), 6) for name in names},
             "share": round_number(share, 5), "lost": round_number(row.episodes_lost),
             "stuck": [round_number(x) for x in row[-3:]],
-            "settings": describe_settings(sample.about["run"]),
+            "settings": " · ".join(shown),
         })  # fmt: skip
 
     # by what is shown: the optimum, then from the least regret on this environment to the most
@@ -130,14 +130,6 @@ def make_rows(samples: Sequence[Sample], labels: Sequence[str], order: Sequence[
         return natural_key(row["env"]), not best, lost, order.index(row["agent"])
 
     return sorted(rows, key=place)
-
-
-def describe_settings(run: dict[str, Any]) -> str:
-    """Write the settings of an agent on one line; what no agent has is shown as it is."""
-    given = {key: run.get(key) for key in ("support", "features", "reward")}
-    shown = [f"{k} {v}" for k, v in given.items() if v and (k, v) != ("reward", "known")]
-    shown += [f"{key} {format_setting(value)}" for key, value in run["settings"].items()]
-    return " · ".join(shown)
 
 
 def round_number(x: Any, digits: int = 4) -> float | None:
