@@ -259,7 +259,7 @@ LOGS: list[Mutant] = [
     ("mnl/fitted.py", "len(self.fitted.theta) * float(np.log(self.nobs))",
      "2.0 * len(self.fitted.theta) * float(np.log(self.nobs))"),
     ("mnl/fitted.py", "return self.n_clusters - 1.0 if", "return self.n_clusters - 2.0 if"),
-    ("mnl/fitted.py", "special.stdtrit(self.degrees, 0.5 + level / 2.0)",
+    ("mnl/fitted.py", "special.stdtrit(degrees, 0.5 + level / 2.0)",
      "special.ndtri(0.5 + level / 2.0)"),
     ("mnl/fitted.py", "return self.cluster_influence.T @ self.cluster_influence + self.ridge_part",
      "return self.cluster_influence.T @ self.cluster_influence"),

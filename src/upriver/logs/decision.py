@@ -25,13 +25,12 @@ from upriver.logs.value import (
     PolicyValues,
     compare_policies,
     policy_value,
-    quantile_of,
     show,
     value_function,
 )
 from upriver.logs.value_function import build_value_function
 from upriver.mdp.writing import write_file
-from upriver.mnl.fitted import wrap_lines
+from upriver.mnl.fitted import quantile_of, wrap_lines
 
 ROUNDING = 1e-12  # share of the values below which a gain is rounding
 MISFIT = 0.01  # p-value below which the page says that the model does not fit

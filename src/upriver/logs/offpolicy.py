@@ -15,9 +15,8 @@ from math import nan
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special
 
-from upriver.checks import Array, check_kinds, open_fraction
+from upriver.checks import Array, check_kinds
 from upriver.display import add_repr
 from upriver.logs.behaviour import Behaviour
 from upriver.logs.model import TransitionModel, combine_outcomes, for_population
@@ -33,6 +32,7 @@ from upriver.logs.value_function import (
 )  # fmt: skip
 from upriver.mdp import Task
 from upriver.mnl.choices import Choices
+from upriver.mnl.fitted import quantile_of
 
 PRIOR = 5.0  # episodes
 FOLDS = 5  # parts of the individuals: the values of one come from a model of the others
@@ -340,9 +340,8 @@ def check_quantile(data: Episodes, confidence: float, most: float = np.inf) -> f
 
     most: of effective episodes, where some count much more than others.
     """
-    level = open_fraction("confidence", confidence)
     n = min(max(1.0, count_units(data) - 1.0), max(1.0, most - 1.0))
-    return float(special.stdtrit(n, 0.5 + level / 2.0))
+    return quantile_of(n, confidence)
 
 
 def count_units(data: Episodes) -> float:

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
-from upriver.checks import Array, check_kinds, open_fraction
+from upriver.checks import Array, check_kinds
 from upriver.display import Card, add_repr, to_frame
 from upriver.logs.model import TransitionModel, for_population, with_reward
 from upriver.logs.tables import listed
@@ -27,6 +26,7 @@ from upriver.logs.value_function import (
     evaluate_policy,
     segment_table,
 )  # fmt: skip
+from upriver.mnl.fitted import quantile_of
 
 
 def show(number: float, digits: int = 4) -> str:
@@ -259,11 +259,6 @@ def value_policies(
     degrees = min(f.degrees(f.at(f.origin)) for f in functions.values())
     return PolicyValues(each, covariance, quantile_of(degrees, confidence), degrees,
                         tuple(functions.values()))  # fmt: skip
-
-
-def quantile_of(degrees: float, confidence: float) -> float:
-    """Return how many standard errors an interval reaches to each side."""
-    return float(special.stdtrit(degrees, 0.5 + open_fraction("confidence", confidence) / 2.0))
 
 
 def segment_starts(function: PolicyValueFunction, by: str | None) -> dict[Any, PolicyValueFunction]:

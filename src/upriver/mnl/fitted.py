@@ -35,6 +35,12 @@ def wrap_lines(lines: Sequence[str]) -> list[str]:
     return [fill(line, WIDTH, subsequent_indent="  ") for line in lines]
 
 
+def quantile_of(degrees: float, confidence: float) -> float:
+    """Return how many standard errors an interval reaches to each side."""
+    level = open_fraction("confidence", confidence)
+    return float(special.stdtrit(degrees, 0.5 + level / 2.0))
+
+
 class Estimates:
     """The coefficients of a fit, under the names of statsmodels.
 
@@ -249,8 +255,7 @@ class FittedMNL(Estimates):
 
     def quantile(self, confidence: float) -> float:
         """Return how many standard errors an interval reaches to each side."""
-        level = open_fraction("confidence", confidence)
-        return float(special.stdtrit(self.degrees, 0.5 + level / 2.0))
+        return quantile_of(self.degrees, confidence)
 
     def p_values(self, z: Array) -> Array:
         """Return two-sided p-values of ratios of estimates and standard errors."""
