@@ -19,7 +19,7 @@ from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
 from upriver.mdp import Task
 from upriver.mdp.units import Units
-from upriver.planning.tables import by_name, policy_columns, policy_type
+from upriver.planning.tables import by_name, names_of, policy_columns, policy_type
 
 Rule = Callable[..., None]
 """A local rule of a backward pass, see `kernels.planning`."""
@@ -122,7 +122,8 @@ class Plan(NamedTuple):
         """
         table = self.policy[:n_steps]
         steps, values = np.arange(len(table)).repeat(self.v.shape[1]), self.v[: len(table)].ravel()
-        return to_frame({"step": steps, **policy_columns(self.task, table), "value": values})
+        columns = policy_columns(*names_of(self.task), table)
+        return to_frame({"step": steps, **columns, "value": values})
 
     def plot(self) -> Any:
         """A figure of the actions by state and step, grey where several are equally good.
@@ -131,13 +132,12 @@ class Plan(NamedTuple):
         """
         from upriver.display import figures
 
-        names = (None, None) if self.task is None else (self.task.states, self.task.actions)
         table, ties = self.policy, None
         if table.ndim == 3:
             table = table.argmax(axis=2)
         elif self.backup is not None:
             ties = np.array([self.find_ties(h) for h in range(len(table))])
-        return figures.plot_policy(table, *names, ties)
+        return figures.plot_policy(table, *names_of(self.task), ties)
 
     def find_ties(self, h: int) -> Array:
         """(S,) whether several actions are best at step h, up to rounding."""

@@ -77,7 +77,8 @@ class StationaryPlan(NamedTuple):
     def to_pandas(self) -> Any:
         """Return a data frame with a row per state: state, action, and value or bias."""
         column = "value" if self.gain is None else "bias"
-        return to_frame({**tables.policy_columns(self.task, self.policy), column: self.v})
+        columns = tables.policy_columns(*tables.names_of(self.task), self.policy)
+        return to_frame({**columns, column: self.v})
 
     def plot(self) -> Any:
         """Return a figure of the actions by state."""
@@ -85,8 +86,7 @@ class StationaryPlan(NamedTuple):
 
         if self.policy.ndim == 2:
             raise ValueError("this policy is random; plot() draws one action for each state")
-        names = (None, None) if self.task is None else (self.task.states, self.task.actions)
-        return figures.plot_policy(self.policy[None], *names)
+        return figures.plot_policy(self.policy[None], *tables.names_of(self.task))
 
     def on(self, task: Task) -> Array:
         """Return the policy in the order of another task's states and actions, by name."""

@@ -20,10 +20,14 @@ def policy_type(task: Task) -> np.dtype[np.signedinteger[Any]]:
     return FEW if task.n_actions <= 127 else MANY
 
 
-def policy_columns(task: Task | None, table: Array) -> dict[str, Array]:
+def names_of(task: Task | None) -> tuple[Any, Any]:
+    """Return the names of the states and of the actions of a task; None where there are none."""
+    return (None, None) if task is None else (task.states, task.actions)
+
+
+def policy_columns(states: Any, actions: Any, table: Array) -> dict[str, Array]:
     """Return the columns of the states and actions of a policy (..., S), or of its states and
     probabilities (..., S, A)."""
-    states, actions = (None, None) if task is None else (task.states, task.actions)
     if table.dtype.kind != "f":
         columns = {"action": name_column(actions, table.ravel())}
     else:

@@ -18,13 +18,13 @@ from upriver.checks import (
     positive_integer,
     read_only_copy,
 )
-from upriver.display import Card, add_repr, name_column, to_frame
+from upriver.display import Card, add_repr, to_frame
 from upriver.display.card import MAX_ROWS
 from upriver.mdp import Task
 from upriver.mdp.archive import load_object, save_object
 from upriver.mdp.names import Names, abbreviate, check_names
 from upriver.planning import Plan, StationaryPlan, check_actions, mixture_or_actions
-from upriver.planning.tables import reordered
+from upriver.planning.tables import policy_columns, reordered
 
 
 @add_repr
@@ -117,8 +117,7 @@ class Policy:
             Needed by a randomised policy.
         """
         last = None if self.stationary else self.horizon - 1
-        whole = isinstance(h, int | np.integer) and not isinstance(h, bool)
-        if not whole or h < 0 or (last is not None and h > last):
+        if isinstance(h, bool) or h < 0 or (last is not None and h > last):
             allowed = "0 or more" if last is None else f"0 to {last}"
             raise ValueError(f"h is {format_value(h)}; steps are {allowed}")
         chosen = self.actions[
@@ -152,15 +151,10 @@ class Policy:
         Its columns are step, state and action, or P(action) of each action of a randomised policy.
         A stationary policy has no column step.
         """
-        table, names = self.actions[:n_steps], self.action_names
-        h, s = np.divmod(np.arange(table.shape[0] * table.shape[1]), table.shape[1])
-        columns = {} if self.stationary else {"step": h}
-        columns["state"] = name_column(self.state_names, s)
-        if table.ndim == 2:
-            return to_frame({**columns, "action": name_column(names, table.ravel())})
-        labels = range(self.n_actions) if names is None else names
-        chances = {f"P({a})": table[:, :, i].ravel() for i, a in enumerate(labels)}
-        return to_frame(columns | chances)
+        table = self.actions[:n_steps]
+        steps = np.arange(len(table)).repeat(table.shape[1])
+        columns = policy_columns(self.state_names, self.action_names, table)
+        return to_frame(columns if self.stationary else {"step": steps, **columns})
 
     def plot(self) -> Any:
         """Return a figure of the actions by state and step, the likeliest where it randomises."""
