@@ -76,7 +76,6 @@ class UCMNLK(MirrorDescentLearner):
         if callable(rule):
             return super().beta(state)
         task, dimension = self.task, self.features.formal_dimension
-        assert dimension is not None
         return rule * sqrt(dimension) * log(task.n_states * state.k / (1.0 - self.gamma)) ** 2
 
     def make_plan(self, state: State, rng: np.random.Generator) -> Plan:

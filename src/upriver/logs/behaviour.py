@@ -242,10 +242,7 @@ def covariate_factors(factors: Sequence[Factor], covariates: Mapping[str, Array]
 
     others: the columns and attributes of states, actions and moves.
     """
-    pure = [
-        x for x in factors
-        if any(map(x.uses, covariates)) and not any(map(x.uses, others))
-    ]  # fmt: skip
+    pure = [x for x in factors if any(map(x.uses, covariates)) and not any(map(x.uses, others))]
     distinct = {factor.text: factor for factor in pure}  # coded in several ways
     for name, cells in covariates.items():
         if not any(factor.uses(name) for factor in pure):

@@ -69,9 +69,7 @@ class DynamicLogit:
         """
         task, prob, gamma, counts = self.task, self.prob, self.discount, self.counts
         following, m = task.successors, len(w)
-        found = soft.solve_soft_discounted(
-            task, prob, self.features @ w, gamma, 1.0, 1e-10, start
-        )  # fmt: skip
+        found = soft.solve_soft_discounted(task, prob, self.features @ w, gamma, 1.0, 1e-10, start)
         v, chance = found.v, found.probability.ravel()
         direct, centred = self.features, np.empty((len(prob), 0))
         if self.phi is not None:

@@ -121,8 +121,7 @@ def fit_transitions(
     uses, outcomes = mentions(formula), parse_outcomes(reward, table.names)
 
     def wanted(name: str) -> bool:
-        paid = any(outcome.uses(name) for outcome in outcomes.values())
-        return uses(name) or paid
+        return uses(name) or any(outcome.uses(name) for outcome in outcomes.values())
 
     covariates = [c for c in table.names if c not in columns and wanted(c)]
     paid = list(dict.fromkeys(outcome.column for outcome in outcomes.values()))

@@ -482,9 +482,7 @@ def discount_factors(horizon: int | None, discount: float | None) -> Array:
         return np.ones(1)
     if isinstance(discount, bool) or not 0.0 <= discount <= 1.0:
         raise ValueError(f"discount is {discount!r}; it must be at least 0 and at most 1")
-    if discount == 1.0:
-        return np.ones(1)
-    return float(discount) ** np.arange(horizon)
+    return np.ones(1) if discount == 1.0 else float(discount) ** np.arange(horizon)
 
 
 def combine_outcomes(

@@ -167,7 +167,6 @@ class theory_regularization:
             return 1.0
         growth = log(max(k * task.horizon * task.max_successors * big, 1.0))
         d = self.features.formal_dimension
-        assert d is not None
         return max(big, self.constant * big * d * growth)
 
 

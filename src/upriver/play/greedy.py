@@ -30,8 +30,7 @@ def estimated_probabilities(agent: Any, state: Any) -> Array:
         return agent.sets(state)[0]
     counts = getattr(model, "counts", model)
     if isinstance(agent, CountLearner) and isinstance(counts, np.ndarray):
-        found = [frequencies(agent.task, x)[0] for x in counts]
-        return np.array(found)
+        return np.array([frequencies(agent.task, x)[0] for x in counts])
     raise ValueError(f"{type(agent).__name__} estimates no transition probabilities")
 
 
