@@ -8,8 +8,9 @@ import re
 import numpy as np
 import pytest
 
+import upriver as up
 from upriver.agents.table import AGENTS
-from upriver.experiments import catalogue, load, registry
+from upriver.experiments import catalogue, import_code, load, registry
 from upriver.experiments.build import RunSpec, build, run_one
 from upriver.experiments.spec import Experiment, loads, parse
 
@@ -569,3 +570,24 @@ def test_an_own_environment_is_called_by_the_name_of_its_mdp(tmp_path):
         assert {s.env for s in read_results(tmp_path / "r").samples} == set(labels)
     finally:
         del registry.IMPORTED["worlds"]
+
+
+def test_an_empty_list_is_no_experiment():
+    with pytest.raises(ValueError, match=r"agents\[0\]: radius is an empty list"):
+        only_run(agents=agent(radius=[]))
+
+
+def test_an_environment_that_fails_is_named(tmp_path):
+    (tmp_path / "broken.py").write_text("def world(n=3):\n    return 1 / 0\n")
+    import_code(tmp_path / "broken.py")
+    with pytest.raises(ValueError, match="environment 'broken:world': ZeroDivisionError"):
+        only_run(environments=[{"name": "broken:world"}])
+
+
+def test_automatic_features_of_agents_that_cannot_pool():
+    run = only_run(agents=[{"agent": "rrl-mnl", "support": "local"}])
+    task = up.envs.riverswim(4).task("local")
+    assert run.features == "automatic" and not build(run)[1].features.spread
+    np.testing.assert_array_equal(
+        build(run)[1].features.matrix.toarray(), up.agents.RRLMNL(task).features.matrix.toarray()
+    )
