@@ -479,3 +479,64 @@ def test_policies_are_of_states_that_can_be_met():
 def test_a_word_is_no_list_of_actions():
     with pytest.raises(ValueError, match="actions is 'run'; it must be a list of names"):
         up.learn(Plant(), n_episodes=1, horizon=5, actions="run")
+
+
+class Two:
+    """Two steps with four actions each, that pay 1 by chance."""
+
+    chances = (0.61, 0.32, 0.13, 0.11), (0.75, 0.83, 0.59, 0.68)
+
+    def reset(self, seed=None):
+        self.chance, self.state = np.random.default_rng(seed), 0
+        return 0, {}
+
+    def step(self, action):
+        was, self.state = self.state, 1
+        return 1, float(self.chance.random() < self.chances[was][action]), was == 1, False, {}
+
+
+class Arms:
+    """One state and four actions, for ever."""
+
+    def reset(self, seed=None):
+        self.chance = np.random.default_rng(seed)
+        return 0, {}
+
+    def step(self, action):
+        pay = self.chance.random() < (0.2, 0.5, 0.4, 0.8)[action]
+        return 0, float(pay), False, False, {}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_action_is_tried_where_the_first_was_good_enough(seed):
+    """The first good action of a state looked as good as anything new, for ever."""
+    run = up.learn(Two(), n_episodes=300, horizon=5, actions=range(4), seed=seed)
+    tries = run.checkpoint.state.tries
+    assert all(tries[s, a] > 0 for s in (0, 1) for a in range(4))
+    assert [run.greedy_policy.act(s, s) for s in (0, 1)] == [0, 1]
+
+
+@pytest.mark.parametrize("discount", [0.9, 0.99, 0.999])
+def test_every_action_of_a_stream_is_tried(discount):
+    run = up.learn(Arms(), n_episodes=60, discount=discount, actions=range(4), seed=2)
+    assert len(run.checkpoint.state.tries) == 4 and run.greedy_policy.act(0) == 3
+
+
+def test_declared_successors_need_no_trial():
+    run = up.learn(
+        Two(), n_episodes=300, horizon=5, actions=range(4), seed=0,
+        reward=lambda s, a: Two.chances[s][a], successors=lambda s, a: [1],
+    )  # fmt: skip
+    assert run.checkpoint.state.tries[0, 3] == 0
+
+
+def test_an_observation_may_be_empty():
+    class Empty(Arms):
+        def reset(self, seed=None):
+            return (), super().reset(seed)[1]
+
+        def step(self, action):
+            return (), *super().step(action)[1:]
+
+    run = up.learn(Empty(), n_episodes=2, horizon=5, actions=range(4), seed=0)
+    assert run.policy.act((), 0) in range(4)

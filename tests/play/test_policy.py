@@ -1,3 +1,5 @@
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -56,3 +58,15 @@ def test_black_boxes_have_policies_too(tmp_path):
     run = up.learn(up.envs.to_gymnasium(mdp), up.agents.Always(mdp.task(), 1), 2)
     run.policy.save(tmp_path / "p.npz")
     assert up.load_policy(tmp_path / "p.npz").act(3, 23) == "right"
+
+
+class Cell(NamedTuple):
+    row: int
+    column: int
+
+
+def test_states_that_are_named_tuples_are_saved_as_plain_ones(tmp_path):
+    policy = up.Policy([[0, 1]], 2, [Cell(0, 0), Cell(0, 1)])
+    policy.save(tmp_path / "policy.npz")
+    again = up.load_policy(tmp_path / "policy.npz")
+    assert again.act(Cell(0, 1)) == again.act((0, 1)) == 1

@@ -87,7 +87,7 @@ def find_variables(task: Task, variables: Callable[[Any], Any] | None) -> States
     """Return the variables that most states have, without those that are constant."""
     names: Any = range(task.n_states) if task.states is None else task.states
     given = [list_variables(state if variables is None else variables(state)) for state in names]
-    kinds = [parts and tuple(name for name, _ in parts) for parts in given]
+    kinds = [tuple(name for name, _ in parts) if parts else None for parts in given]
     kind: Any
     kind, many = Counter(kinds).most_common(1)[0]
     if not kind or 2 * many <= task.n_states - (task.support == "discovered"):

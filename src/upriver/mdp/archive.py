@@ -32,12 +32,15 @@ def name_of(kind: Any) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def to_tree(value: Any, arrays: dict[str, Array], by_name: bool = False) -> Any:
+def to_tree(
+    value: Any, arrays: dict[str, Array], by_name: bool = False, plain: bool = False
+) -> Any:
     """Return a JSON tree of `value`, whose arrays go into `arrays`.
 
     Code and objects of other classes cannot be written to a file; `by_name` writes their names.
+    `plain` writes named tuples of the user as tuples, which are equal.
     """
-    walk = partial(to_tree, arrays=arrays, by_name=by_name)
+    walk = partial(to_tree, arrays=arrays, by_name=by_name, plain=plain)
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
@@ -55,6 +58,8 @@ def to_tree(value: Any, arrays: dict[str, Array], by_name: bool = False) -> Any:
     if hasattr(value, "without_closures"):
         value = value.without_closures()
     names = getattr(value, "_fields", None)
+    if plain and not type(value).__module__.startswith("upriver."):
+        names = None
     if names is None and isinstance(value, tuple):
         return {"tuple": list(map(walk, value))}
     if is_dataclass(value):
@@ -107,9 +112,9 @@ def digest(value: Any) -> str:
     return sha.hexdigest()
 
 
-def save_object(path: Any, kind: str, value: Any) -> None:
+def save_object(path: Any, kind: str, value: Any, plain: bool = False) -> None:
     arrays: dict[str, Array] = {}
-    write_archive(path, kind, to_tree(value, arrays), arrays)
+    write_archive(path, kind, to_tree(value, arrays, plain=plain), arrays)
 
 
 def write_archive(path: Any, kind: str, body: Any, arrays: dict[str, Array]) -> None:

@@ -175,7 +175,7 @@ class FiniteMDP:
     @check_kinds
     def save(self, path: str | Path) -> None:
         """Write the MDP to an .npz file, completely or not at all."""
-        archive.save_object(path, "mdp", self)
+        archive.save_object(path, "mdp", self, plain=True)
 
     @staticmethod
     @check_kinds

@@ -114,7 +114,7 @@ def learn(
         Of an agent's task: the state that stands for "the episode has ended"; by default the last
         observation does. It must be its own only successor in the task.
     resume : LearningRun or Checkpoint, optional
-        An earlier run, which goes on.
+        An earlier run, which goes on; the environment is reset.
     horizon : int, optional
         The largest number of steps of an episode; by default the time limit of the environment.
     discount : float, optional

@@ -7,7 +7,8 @@ it is, from the number of outcomes that were a surprise and were seen only once 
 did), and the optimism of the agent adds the doubt. Arriving in NEW pays the largest reward once,
 and is worth what the best known state is worth from there on, at least nothing at all, since an
 end may be the best that can happen. What is shared may be wrong where nothing was declared, so the
-doubt about an action grows while it is neglected, see `rewards.count_errors`.
+doubt about an action grows while it is neglected, see `rewards.count_errors`; one that was never
+tried is tried in a state that was visited often, see `players.NEGLECT`.
 
 An observation is the name of a state. One with which episodes end is a state of its own that
 nobody leaves, or "end" where episodes may also go on with that observation. The task, its features

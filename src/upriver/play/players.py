@@ -223,6 +223,8 @@ class AgentPlayer(Player):
 
 REPEATS = 4
 """How often a new action that changes nothing is repeated within an episode."""
+NEGLECT = 20
+"""Visits of a state after which actions that were never tried there are tried."""
 
 
 class DiscoveringPlayer(Player):
@@ -274,6 +276,10 @@ class DiscoveringPlayer(Player):
         found, plan = self.found, self.plan
         if s >= len(found.place):
             return int(self.randomness.choice(found.actions_of(s)))
+        if found.declared.successors is None:
+            tried = [found.tries[s, b] for b in found.actions_of(s)]
+            if sum(tried) >= NEGLECT and 0 in tried:
+                return int(found.actions_of(s)[tried.index(0)])
         state = found.place[s]
         a = int(plan.policy[min(h, len(plan.policy) - 1), state])
         if (s, a) in self.tired and plan.backup is not None:

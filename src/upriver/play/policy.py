@@ -166,7 +166,7 @@ class Policy:
     @check_kinds
     def save(self, path: str | Path) -> None:
         """Write the policy to `path`, an .npz file that `load_policy` reads."""
-        save_object(path, "policy", self)
+        save_object(path, "policy", self, plain=True)
 
 
 @check_kinds
