@@ -289,16 +289,16 @@ def test_online_learners_take_the_shared_columns_alone():
         assert agent.features.names == features.changes(task).names and not agent.features.spread
 
 
-def test_specifications_still_mean_one_hot_features_where_they_name_none():
+def test_specifications_mean_automatic_features_where_they_name_none():
     experiment = Experiment.model_validate({
         "name": "x", "episodes": 2, "seeds": {"count": 1},
         "environments": [{"name": "riverswim-4"}],
         "agents": [
             {"agent": "ucrl-mnl-se"},
-            {"agent": "ucrl-mnl-se", "label": "y", "features": "automatic"},
+            {"agent": "ucrl-mnl-se", "label": "y", "features": "one-hot"},
         ],
     })  # fmt: skip
-    assert [run.features for run in experiment.runs()] == ["one-hot", "automatic"]
+    assert [run.features for run in experiment.runs()] == ["automatic", "one-hot"]
 
 
 @pytest.mark.parametrize("name", ["machine", "rough desk"])
