@@ -39,7 +39,6 @@ from upriver.planning import evaluate, solve, start_value
 from upriver.play.discovery import Declared
 from upriver.play.greedy import greedy_plan
 from upriver.play.players import AgentPlayer, DiscoveringPlayer
-from upriver.results.plots import save_figure
 from upriver.results.tables import to_csv, to_markdown
 
 GOOD = 0.05
@@ -539,55 +538,21 @@ def summary(table: Table, learners: Collection[str]) -> str:
                 continue
             episodes, steps, end = np.median([(r.episodes, r.steps, r.end) for r in here], axis=0)
             never = f"never in {length_of(world, learner):,} ({end:.2f})"
-            text = f"{episodes:,.0f} ({steps:,.0f})" if np.isfinite(episodes) else never
+            text = f"{episodes:,g} ({steps:,.0f})" if np.isfinite(episodes) else never
             cells.append(text if len(here) == most else f"{text} [{len(here)}]")
         lines.append([world, *cells])
     return to_markdown(lines)
 
 
-SHOWN = {
-    "all declared": ("successors and rewards declared", "#0b6e8c"),
-    "rewards declared": ("rewards declared", "#3a9ab8"),
-    "nothing declared": ("nothing declared", "#8ac6d6"),
-    Q_LEARNING: ("Q-learning, nothing declared", "#999999"),
-}
-"""What the figure shows: labels and colours."""
-
-
-def figure(table: Table) -> Any:
-    """Return the figure: episodes until the policy is good, a line of marks per environment."""
-    from matplotlib.figure import Figure
-
-    made = Figure(figsize=(7.0, 4.4), layout="constrained")
-    axes = made.subplots()
-    for n, (learner, (label, colour)) in enumerate(SHOWN.items()):
-        axes.scatter([], [], s=45, color=colour, label=label)
-        for i, world in enumerate(WORLDS):
-            here = [r.episodes for r in table.of(world, learner)]
-            if not here:
-                continue
-            is_open = not np.isfinite(middle := np.median(here))
-            axes.scatter(
-                length_of(world, learner) if is_open else middle, i + 0.13 * (n - 1.5), s=45,
-                color="none" if is_open else colour, edgecolors=colour,
-                marker=">" if is_open else "o", zorder=3,
-            )  # fmt: skip
-    axes.set_yticks(range(len(WORLDS)), list(WORLDS))
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xlabel("episodes until the policy is good (an open mark: not within the run)")
-    axes.grid(axis="x", alpha=0.3)
-    made.legend(loc="outside upper center", ncols=2, frameon=False)
-    return made
+SHOWN = "all declared", "rewards declared", "nothing declared", Q_LEARNING
 
 
 def study(folder: Path, runs: int, jobs: int | None) -> str:
-    """Play the runs that the folder does not hold; write two tables and a figure, return them."""
+    """Play the runs that the folder does not hold; write two tables and return them."""
     table = Table(folder)
     play_all(table, runs, jobs or os.cpu_count() or 1)
     tables = {"declared": SHOWN, "peers": PEERS}
     for name, learners in tables.items():
         write_file(folder / f"{name}.md", summary(table, learners))
-    save_figure(figure(table), folder / "declared")
     what = "Median episodes (steps) until the policy is good; [n] runs where others have more."
     return "\n".join([*(summary(table, x) for x in tables.values()), what])

@@ -393,14 +393,10 @@ def automatic():
     draw_dots("automatic", {"": panel}, LOST, row=0.27, xlim=(0.01, 30))
 
 
-HALVES = {("help desk", "rewards declared"): 2.5, ("river of 20", "rewards declared"): 13.5}
-"""Medians of an even number of runs; the table has them without the half."""
-
-
 def declared():
     """Draw episodes until the policy is good, or with an open mark how long the runs were."""
     text = (TABLES / "declared.md").read_text().splitlines()
-    head, _, *lines = [[x.strip() for x in line.strip("|").split("|")] for line in text]
+    _, _, *lines = [[x.strip() for x in line.strip("|").split("|")] for line in text]
     names = ["successors and rewards", "rewards", "nothing", "Q-learning, nothing"]
     set_look()
     figure, ax = plt.subplots(figsize=(WIDTH, 0.37 * len(lines) + 1.1), layout="constrained")
@@ -408,9 +404,9 @@ def declared():
     for g, (colour, marker) in enumerate([*MARKS[1:], MARKS[0]]):
         form = {"marker": marker, "color": colour, "linestyle": "", "markersize": 6.5}
         handles += ax.plot([], [], **form)
-        for i, (world, *cells) in enumerate(lines):
-            found = re.match(r"(never in )?([\d,]+)", cells[g])
-            x = HALVES.get((world, head[g + 1]), float(found[2].replace(",", "")))
+        for i, (_, *cells) in enumerate(lines):
+            found = re.match(r"(never in )?([\d,.]+)", cells[g])
+            x = float(found[2].replace(",", ""))
             face = "white" if found[1] else colour
             ax.plot(x, i + 0.2 * (g - 1.5), **form, markerfacecolor=face, markeredgewidth=1.3)
     ax.set(xscale="log", xlabel="episodes until the policy is good (open: not within the run)")
