@@ -1,4 +1,4 @@
-"""The feature map varphi(s, a, s'): how it is made, and how it is packed for the kernels."""
+"""The feature map varphi(s, a, s') and how it is made."""
 
 from upriver.features.automatic import FEATURES, automatic, changes
 from upriver.features.features import Features
