@@ -223,7 +223,7 @@ class AgentPlayer(Player):
 
 REPEATS = 4
 """How often a new action that changes nothing is repeated within an episode."""
-NEGLECT = 100
+NEGLECT = 50
 """Visits of a state after which actions that were never tried there are tried."""
 
 
