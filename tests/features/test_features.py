@@ -215,3 +215,8 @@ def test_float32_stays_and_what_cannot_be_written_to_is_borrowed(rng):
     np.testing.assert_allclose(
         fit_mnl(copied, counts, 1.0).theta, fit_mnl(double, counts, 1.0).theta, rtol=1e-9
     )
+
+
+def test_the_formal_dimension_of_many_states_is_larger_than_any_matrix():
+    task = envs.riverswim(100_000, horizon=1).task("local")
+    assert features.one_hot(task).formal_dimension == 2 * 10**10

@@ -113,7 +113,7 @@ class Features:
             )
         given = self.formal_dimension
         if not (isinstance(given, int) and given == 0):
-            given = checks.positive_integer("formal_dimension", given)
+            given = checks.positive_integer("formal_dimension", given, most=10**18)
         object.__setattr__(self, "formal_dimension", given or matrix.shape[1])
 
     def freeze(self) -> None:
