@@ -116,7 +116,7 @@ def run(
         changes.append((block, replacement))
 
     with contextlib.chdir(folder), importable(folder):
-        for block, after in zip(found, [*found[1:], None], strict=True):
+        for block, after in zip(found, [*found[1:], None], strict=False):
             if block.kind == "{code-cell}":
                 cell(block, path, memory)
             elif caption := CAPTION.match(block.body):
