@@ -496,7 +496,7 @@ class Two:
 
 
 class Arms:
-    """One state and four actions, for ever."""
+    """A bandit with four arms that never ends."""
 
     def reset(self, seed=None):
         self.chance = np.random.default_rng(seed)
@@ -509,7 +509,7 @@ class Arms:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_every_action_is_tried_where_the_first_was_good_enough(seed):
-    """The first good action of a state looked as good as anything new, for ever."""
+    """An untried action was worth no more than the best that was known."""
     run = up.learn(Two(), n_episodes=300, horizon=5, actions=range(4), seed=seed)
     tries = run.checkpoint.state.tries
     assert all(tries[s, a] > 0 for s in (0, 1) for a in range(4))

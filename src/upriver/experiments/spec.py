@@ -128,8 +128,8 @@ def expand_lists(
     """
     takes_list = {key for key, default in defaults.items() if isinstance(default, list | tuple)}
     lists = {k: v for k, v in entry.items() if isinstance(v, list) and k not in takes_list}
-    if [] in lists.values():
-        raise ValueError(f"{list(lists)[list(lists.values()).index([])]} is an empty list")
+    if empty := [key for key, values in lists.items() if not values]:
+        raise ValueError(f"{empty[0]} is an empty list; it must have at least one value")
     label = entry.get("label", name if lists else None)
     found = []
     for chosen in combinations(lists):

@@ -165,6 +165,7 @@ def run_policy_iteration(
         sweeps, spread = sweeps + 1, high - low
         rounding = 8.0 * np.finfo(float).eps * max(float(np.abs(u).max()), 1.0)
         same = np.array_equal(before, policy)
+        # improvements that choose a model may go round in circles, so all of them count
         unchanged = unchanged + 1 if choosing or (direct and same) else 0
         hopeless |= not spread < diverged or unchanged > patience or sweeps > MAX_SWEEPS
         # Where equations are not solved, the rounding errors of so many steps of a chain remain.

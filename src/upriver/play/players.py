@@ -272,14 +272,17 @@ class DiscoveringPlayer(Player):
         self.tired, self.tries = set(), Counter()
 
     def choose(self, h: int, s: int) -> int:
-        """Return the action of the plan; a random one in a state that is not in the task yet."""
+        """Return the action of the plan; a random one in a state that is not in the task yet, and
+        one that was never tried in a state that was visited often."""
         found, plan = self.found, self.plan
         if s >= len(found.place):
             return int(self.randomness.choice(found.actions_of(s)))
         if found.declared.successors is None:
-            tried = [found.tries[s, b] for b in found.actions_of(s)]
+            actions = found.actions_of(s)
+            tried = [found.tries[s, b] for b in actions]
+            # the plan may value what was tried higher than anything new, in every episode
             if sum(tried) >= NEGLECT and 0 in tried:
-                return int(found.actions_of(s)[tried.index(0)])
+                return int(actions[tried.index(0)])
         state = found.place[s]
         a = int(plan.policy[min(h, len(plan.policy) - 1), state])
         if (s, a) in self.tired and plan.backup is not None:
